@@ -50,6 +50,7 @@ pub use keys::llm::ErrorFormats;
 pub use keys::log::{Log, LogFormat};
 pub use keys::records::Records;
 pub use keys::rules::ban::ban_length;
+pub use keys::rules::scope::HomeFailure;
 pub use keys::store::home::Home;
 pub use keys::threads::Threads;
 pub use keys::upstreams::Ejection;

@@ -38,6 +38,8 @@ pub struct LimitUsage<'l> {
     pub banned_until: Option<String>,
     /// When nothing is left of a calendar window, if its use continues as in this period so far. `None` if the period ends first.
     pub runs_out_at: Option<String>,
+    /// Of a limit over several regions: when its home was last heard. What other regions have used since is not in `used`.
+    pub as_of: Option<String>,
 }
 
 /// An amount as JSON: a whole number, or money as exact decimal text.
@@ -85,6 +87,9 @@ impl<'l> LimitUsage<'l> {
             window: algorithm.window_text(),
             resets_at: resets_at.filter(|_| algorithm.slots().is_none()),
             banned_until: level.ban.map(|ban| until(ban.end.since(at.of(algorithm)))),
+            as_of: level
+                .heard
+                .map(|heard| format_seconds(Timestamp(at.date.0.saturating_sub(at.of(algorithm).since(heard).0)))),
             runs_out_at: runs_out_at(algorithm, level, at.of(algorithm)).and_then(|moment| algorithm.print_end(moment)),
         }
     }
@@ -177,6 +182,7 @@ mod tests {
             delay: Micros(0),
             period: Some(Period { begin: Timestamp(NOVEMBER), end: Timestamp(NOVEMBER + 30 * DAY) }),
             ban: None,
+            heard: None,
         };
         LimitUsage::new(&rules.limits()[0], &algorithm, &level, now.into())
     }
@@ -200,7 +206,8 @@ mod tests {
         let shown = serde_json::to_value(report(50, 10 * DAY)).unwrap();
         let expected = serde_json::json!({
             "name": "month", "policy": "month", "unit": "requests", "limit": 100, "used": 50, "held": 0, "remaining": 50,
-            "window": "month", "resets_at": "2026-12-01T00:00:00Z", "banned_until": null, "runs_out_at": "2026-11-21T00:00:00Z"
+            "window": "month", "resets_at": "2026-12-01T00:00:00Z", "banned_until": null, "runs_out_at": "2026-11-21T00:00:00Z",
+            "as_of": null
         });
         assert_eq!(shown, expected);
     }

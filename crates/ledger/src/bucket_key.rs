@@ -41,6 +41,12 @@ pub const FORMAT_OF_HOMES: &[u8] = b"tollgate/8";
 /// The version of the format of the names of subjects, which are stored as buckets are.
 pub const FORMAT_OF_SUBJECTS: &[u8] = b"tollgate/9";
 
+/// The version of the format of what regions tell home of their stores.
+pub const FORMAT_OF_REGIONS: &[u8] = b"tollgate/11";
+
+/// The version of the format of the index of a region's purses.
+pub const FORMAT_OF_PURSE_INDEX: &[u8] = b"tollgate/10";
+
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash. The key of a bucket with bans ends with four bytes that
 /// all buckets of the limit share, so that the bans of a limit can be listed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +73,31 @@ impl BucketKey {
         hash.update([part]);
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        BucketKey(key)
+    }
+
+    /// Returns the key under which a store keeps what identifies it among the stores of regions. No bucket has this key.
+    pub fn of_store_identity() -> BucketKey {
+        BucketKey::of_region_text(b"store")
+    }
+
+    /// Returns the key under which home keeps the stores of a region. No bucket has this key.
+    pub fn of_region(name: &str) -> BucketKey {
+        BucketKey::of_region_text(&[b"region ", name.as_bytes()].concat())
+    }
+
+    fn of_region_text(text: &[u8]) -> BucketKey {
+        let mut key = [0; 16];
+        let hash = Sha256::new_with_prefix(FORMAT_OF_REGIONS).chain_update(text).finalize();
+        key.iter_mut().zip(hash).for_each(|(byte, hashed)| *byte = hashed);
+        BucketKey(key)
+    }
+
+    /// Returns the key under which the store of a region keeps a part of the index of its purses. No bucket has this key.
+    pub fn of_purse_index(part: u8) -> BucketKey {
+        let mut key = [0; 16];
+        let hash = Sha256::new_with_prefix(FORMAT_OF_PURSE_INDEX).chain_update([part]).finalize();
+        key.iter_mut().zip(hash).for_each(|(byte, hashed)| *byte = hashed);
         BucketKey(key)
     }
 

@@ -27,6 +27,8 @@ pub struct BucketLevel {
     pub period: Option<Period>,
     /// The ban that runs.
     pub ban: Option<BanPeriod>,
+    /// When the home of a limit over several regions was last heard. `None` for other limits, and if that is not known.
+    pub heard: Option<Timestamp>,
 }
 
 impl BucketLevel {
@@ -51,6 +53,10 @@ impl BucketLevel {
             delay,
             period: algorithm.period(state, now),
             ban: algorithm.running_ban(state, now),
+            heard: match algorithm {
+                Algorithm::Purse(purse) => purse.heard(state, now),
+                _ => None,
+            },
         }
     }
 }

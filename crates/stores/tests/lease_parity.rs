@@ -108,7 +108,12 @@ fn bytes(state: &[u64]) -> Vec<u8> {
 /// Returns whether the numbers in a call that was made at about the time `near` do not hold at `now`.
 fn is_outside(limit: &Algorithm, near: Timestamp, now: Timestamp) -> bool {
     match (limit, &limit.twin(near).1[..]) {
-        (Algorithm::Home(_), &[_, 2, first, end, ..]) if limit.zone().is_some() => !(first..end).contains(&now.0),
+        (Algorithm::Home(_), &[_, 2, first, end, ..])
+        | (Algorithm::Purse(_), &[_, _, _, _, 0, _, 2, first, end, ..])
+            if limit.zone().is_some() =>
+        {
+            !(first..end).contains(&now.0)
+        }
         _ => false,
     }
 }
@@ -148,7 +153,7 @@ fn play(server: &mut Server, seed: u64, kinds: &mut HashMap<&str, usize>) -> Res
         let one = |_| {
             let bucket = rng.u8(0..BUCKETS);
             let (key, limit) = (BucketKey([1 + bucket; 16]), limit(bucket, is_reloaded, SECOND));
-            BucketAct { key, limit, tag: LimitTag::default(), act: act(rng, bucket, &said, time, SECOND) }
+            BucketAct { key, limit, tag: LimitTag::default(), act: act(rng, bucket, key, &said, time, SECOND) }
         };
         let acts: Vec<BucketAct> = (0..4).map(one).collect();
         let acts = &acts[..1 + rng.usize(0..4)];
@@ -227,6 +232,16 @@ fn a_mistake_in_the_script_is_found() {
         // What is returned stays in the purse.
         ("  purse.left = 0\n  return new_word", "  return new_word"),
         ("kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)", ""),
+        ("or cost - purse.left > purse.left_at_home", "or true"),
+        ("max(limit.largest, cost) - purse.left", "limit.largest - purse.left"),
+        // A lease is not counted, nor what is given back.
+        ("plus(share[1], price(limit, given - paid))", "share[1]"),
+        ("share[1] = max(share[1] - purse.amount, 0)", ""),
+        ("share[2] <= purse.mark", "true"),
+        // A purse that did not count before begins with the whole share.
+        ("stored_share = '',\n    debt", "stored_share = false,\n    debt"),
+        ("kept_until = max(kept_until, share_until)", ""),
+        ("0, 0, rest, min(marked, EXACT)", "0, 0, rest, now"),
     ];
     let script = script::leases();
     for (right, wrong) in mistakes {

@@ -180,6 +180,11 @@ impl BucketReport<'_> {
         at.date.plus(moment.since(at.of(&limit.algorithm)))
     }
 
+    /// Returns the date of a moment before `now` on the clock of the bucket.
+    fn past_date(&self, moment: Timestamp, now: Timestamp) -> Timestamp {
+        Timestamp(self.before.at.date.0.saturating_sub(now.since(moment).0))
+    }
+
     /// Returns whether the change has raised the bucket. It has not if the bucket had this raise before.
     fn is_new_raise(&self, chosen: &BucketSelection, limit: &Limit) -> bool {
         let Change::Raise(id) = self.change else { return false };
@@ -202,9 +207,12 @@ impl BucketReport<'_> {
                 let level = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
                 let at_home = level.untouched.remaining.less(left);
                 let [left, largest, at_home] = [left, purse.largest(), at_home].map(shown);
-                vec![format!(
-                    "    {left} in the purse of this region, which holds up to {largest}; {at_home} at home, as last heard"
-                )]
+                let heard = purse.heard(state.as_deref(), now);
+                let heard = heard.map_or_else(
+                    || "home was never heard".to_owned(),
+                    |heard| format!("{at_home} at home, as heard at {}", Date(self.past_date(heard, now))),
+                );
+                vec![format!("    {left} in the purse of this region, which holds up to {largest}; {heard}")]
             }
             Algorithm::Home(home) => {
                 let purses =
@@ -350,6 +358,9 @@ impl BucketReport<'_> {
             let left = purse.left(levels.state(&chosen.key).as_deref(), levels.at.of(algorithm));
             add("purse", json!(shown(left)));
             add("largest_lease", json!(shown(purse.largest())));
+            let (state, now) = (levels.state(&chosen.key), levels.at.of(algorithm));
+            let heard = purse.heard(state.as_deref(), now);
+            add("home_heard", json!(heard.map(|heard| Date(self.past_date(heard, now)).to_string())));
         }
         if algorithm.is_held() {
             add("held", json!(shown(self.held(chosen, limit, levels))));

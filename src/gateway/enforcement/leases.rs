@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Patience;
+use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::state::{GatewayState, Leases};
 use base::time::{Micros, Timestamp, sleep_precisely, timeout_precisely};
 use decision::speaking_limit::awaits_home;
@@ -45,28 +46,79 @@ pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
     outcomes(plan, settlement).any(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome))
 }
 
-/// Asks home for the purses of a plan that was charged. A granted request does not wait. One that only purses could not pay waits
-/// for their leases, at most for `timeout`, and is charged again. Returns the last answer of the store: a refusal without a wait if home gave
-/// no answer in time. `request` then has the timed hold of that try.
-/// `record_told` gets the answers with which the request waits, because buckets tell a threshold once.
+/// Settles a plan that was charged: asks home for its purses, and lets them pay from the share of this region if home gives no answer
+/// and their limits allow that. Returns the last answer of the store: a refusal without a wait if home gave no answer in time.
+/// `request` then has the timed hold of that try. `record_told` gets the answers that another one replaces, because buckets tell a threshold
+/// once.
 ///
 /// # Errors
 /// If the region's own store gives no answer.
 pub(super) async fn settle(
     gateway: &GatewayState,
+    snapshot: &Snapshot,
+    leases: &Leases,
+    plan: &Plan,
+    taken: TakeReply,
+    request: &mut WaitingRequest,
+    record_told: impl Fn(&TakeReply),
+) -> Result<Option<TakeReply>, TakeFailure> {
+    let alone = without_home(plan);
+    let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
+    let left = left_of(gateway, request);
+    // A caller at a door waits for a short time only: half of it is for the region's own store.
+    let wait = left.map_or(timeout, |left| timeout.min(if alone.is_some() { Micros(left.0 / 2) } else { left }));
+    let taken = wait_for_home(gateway, leases, plan, taken, request, wait, &record_told).await?;
+    let Some(taken) = taken else { return Ok(None) };
+    let Some(alone) = alone else { return Ok(Some(taken)) };
+    let unpaid = unpaid(plan, &taken.settlement);
+    let left = left_of(gateway, request);
+    if unpaid.is_empty() || left == Some(Micros(0)) {
+        return Ok(Some(taken));
+    }
+    record_told(&taken);
+    let evicted = taken.evicted;
+    let Some(again) = take_again(gateway, &alone, request, left).await? else { return Ok(None) };
+    for charge in &alone.enforced {
+        if let Some(leases) = snapshot.limit(charge.limit).and_then(|(_, metrics)| metrics.leases.as_ref()) {
+            leases.decided_alone.increment(1);
+        }
+    }
+    Ok(Some(TakeReply { evicted: again.evicted + evicted, ..again }))
+}
+
+/// Returns the plan whose purses pay without home. `None` if one of them must not.
+fn without_home(plan: &Plan) -> Option<Plan> {
+    let charge = |charge: &Charge| match &charge.algorithm {
+        Algorithm::Purse(purse) => {
+            Some(Charge { algorithm: Algorithm::Purse(purse.without_home()?), ..charge.clone() })
+        }
+        _ => Some(charge.clone()),
+    };
+    let enforced = plan.enforced.iter().map(charge).collect::<Option<_>>()?;
+    Some(Plan { enforced, shadow: plan.shadow.iter().map(charge).collect::<Option<_>>()? })
+}
+
+/// Returns the time that is left to a caller with a deadline of its own.
+fn left_of(gateway: &GatewayState, request: &WaitingRequest) -> Option<Micros> {
+    let passed = gateway.clock.now().since(request.at);
+    request.patience.answer_within().map(|most| Micros(most.0.saturating_sub(passed.0)))
+}
+
+/// Asks home for the purses of a plan that was charged. A granted request does not wait. One that only purses could not pay waits
+/// for their leases, at most for `wait`, and is charged again. Returns the last answer of the store.
+///
+/// # Errors
+/// If the region's own store gives no answer.
+async fn wait_for_home(
+    gateway: &GatewayState,
     Leases { keeper, health }: &Leases,
     plan: &Plan,
     mut taken: TakeReply,
     request: &mut WaitingRequest,
-    timeout: Micros,
+    wait: Micros,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
-    let begin = gateway.clock.now();
-    let wait = match request.patience.answer_within() {
-        Some(most) => timeout.min(Micros(most.0.saturating_sub(begin.since(request.at).0))),
-        None => timeout,
-    };
-    let deadline = begin.plus(wait);
+    let deadline = gateway.clock.now().plus(wait);
     let (mut pause, mut has_retried_store, mut is_heard) = (PAUSE, false, false);
     loop {
         ask_in_background(keeper, plan, &taken.settlement);
@@ -94,8 +146,7 @@ pub(super) async fn settle(
             }
             None => break,
         }
-        let passed = gateway.clock.now().since(request.at);
-        let most = request.patience.answer_within().map(|most| Micros(most.0.saturating_sub(passed.0)));
+        let most = left_of(gateway, request);
         if most == Some(Micros(0)) {
             break;
         }
@@ -141,9 +192,11 @@ fn ask_in_background(keeper: &LeaseKeeper, plan: &Plan, settlement: &Settlement)
     let enforced = plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| is_low(outcome));
     let shadow = plan.shadow.iter().zip(&settlement.shadow);
     let shadow = shadow.filter(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome));
-    for (charge, _) in enforced.chain(shadow) {
+    for (charge, outcome) in enforced.chain(shadow) {
         if let Some(purse) = PurseBucket::of(charge) {
-            keeper.is_low(purse, charge.cost);
+            // More than the largest lease is only for a request that needs it.
+            let cost = if is_low(outcome) { charge.cost.min(purse.purse.largest()) } else { charge.cost };
+            keeper.is_low(purse, cost);
         }
     }
 }

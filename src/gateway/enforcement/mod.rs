@@ -370,10 +370,9 @@ async fn charge(
     }
     let answer = match (leases, waiting, answer) {
         (Some(leases), Some(mut waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
-            let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
             let record_told = |taken: &TakeReply| recording::record_told(gateway, snapshot, &plan, taken, requests);
-            let settled = leases::settle(gateway, leases, &plan, taken, &mut waiting, timeout, record_told);
-            let answer = Box::pin(settled).await;
+            let settling = leases::settle(gateway, snapshot, leases, &plan, taken, &mut waiting, record_told);
+            let answer = Box::pin(settling).await;
             hold = waiting.hold;
             answer
         }

@@ -8,7 +8,7 @@ use pingora::server::ShutdownSignal;
 
 use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
-use super::subject_names;
+use super::{purse_index, subject_names};
 use crate::gateway::enforcement::running_holds::RunningHolds;
 use crate::gateway::enforcement::{left_holds, settled_thresholds};
 use crate::gateway::server::connection_limits::ConnectionLimits;
@@ -77,7 +77,8 @@ pub(crate) async fn end_all(gateway: &Arc<GatewayState>, LastActs { saver, holds
     cut_tunnels(gateway).await;
     end_slots(gateway).await;
     left_holds::leave(gateway, holds).await;
-    let _ = tokio::time::timeout(REPORT_TIMEOUT, subject_names::tell(gateway)).await;
+    let told = async { tokio::join!(subject_names::tell(gateway), purse_index::tell(gateway)) };
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, told).await;
     if let Some(saver) = saver {
         saver.save(gateway);
     }

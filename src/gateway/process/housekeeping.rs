@@ -14,7 +14,7 @@ use super::drain;
 use super::drain::{LastActs, SecondSignal};
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
-use super::subject_names;
+use super::{purse_index, region_stores, subject_names};
 use crate::gateway::admin::status::Status;
 use crate::gateway::enforcement::running_holds::RunningHolds;
 use crate::gateway::enforcement::{left_holds, settled_thresholds};
@@ -54,15 +54,11 @@ impl BackgroundService for Housekeeping {
                     saver.run(&gateway).await;
                 }
             };
+            let told = async {
+                tokio::join!(subject_names::run(&gateway), purse_index::run(&gateway), region_stores::run(&gateway))
+            };
             let left = left_holds::take_over(&gateway, &holds);
-            tokio::join!(
-                sweep(&gateway),
-                status.keep_history(&gateway),
-                reload,
-                save,
-                subject_names::run(&gateway),
-                left
-            );
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, told, left);
         });
         // Costs settle during the drain too.
         let gateway = Arc::clone(&self.gateway);

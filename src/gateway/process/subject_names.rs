@@ -5,20 +5,19 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::own_connection::on_own_connection;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::IndexedSubject;
 use base::interval::fixed_interval;
 use ledger::bucket_key::BucketKey;
-use stores::{Fault, SubjectName};
+use stores::SubjectName;
 
 /// The interval between two batches. After a failure it is [`RETRY`] times as long.
 const EVERY: Duration = Duration::from_secs(5);
 const RETRY: u32 = 6;
 /// The most names of a batch.
 const BATCH: usize = 2_000;
-/// The longest time that a batch may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tells names at intervals. Returns at once if the buckets are in memory.
 pub(super) async fn run(gateway: &GatewayState) {
@@ -38,12 +37,16 @@ pub(super) async fn tell(gateway: &GatewayState) -> bool {
     let keys: Vec<BucketKey> = untold.iter().map(|(key, _)| *key).collect();
     let snapshot = gateway.snapshot.load_full();
     let names = names(gateway, &snapshot, untold);
-    let told = tokio::task::spawn_blocking(move || tell_now(&snapshot, &names)).await;
-    let error = match told {
-        Ok(Ok(())) => return true,
-        Ok(Err(error)) => error,
-        Err(error) => error.to_string(),
-    };
+    if names.is_empty() {
+        return true;
+    }
+    let told = on_own_connection(snapshot.config.store.clone(), async move |store| {
+        for (meter, names) in &names {
+            store.add_subjects(meter, names).await?;
+        }
+        Ok(())
+    });
+    let Err(error) = told.await else { return true };
     log::debug!(error:%; "names of subjects not told");
     gateway.records.subjects.put_back(keys);
     false
@@ -78,26 +81,4 @@ fn names(
         });
     }
     names
-}
-
-/// Tells these names on a connection of its own.
-///
-/// # Errors
-/// When the store gives no answer. Some names may be stored then.
-fn tell_now(snapshot: &Snapshot, names: &HashMap<String, Vec<SubjectName>>) -> Result<(), String> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let telling = async {
-        let mut store = snapshot.config.store.inspect().await?;
-        for (meter, names) in names {
-            store.add_subjects(meter, names).await?;
-        }
-        Ok::<(), Fault>(())
-    };
-    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, telling).await });
-    let told = told.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
-    told.map_err(|Fault { error, detail, .. }| format!("{}: {detail}", error.name()))
 }

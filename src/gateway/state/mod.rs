@@ -109,6 +109,9 @@ impl GatewayState {
         let buckets = u32::try_from(self.store.buckets()).unwrap_or(u32::MAX);
         self.metrics.buckets.set(f64::from(buckets));
         let (snapshot, now) = (self.snapshot.load(), self.clock.now());
+        if let Some(Leases { keeper, health }) = &self.leases {
+            health.record_heard(keeper.home().heard(), now);
+        }
         self.metrics.render(reader, snapshot.destinations.upstreams().map(Arc::as_ref), now)
     }
 

@@ -1,6 +1,7 @@
 //! Tracks the home of limits over several regions: counts the calls, and reports when it is away.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -8,7 +9,7 @@ use super::events::{EventKind, Events};
 use super::metrics::{HomeMetrics, Metrics};
 use super::store_health::NO_EVICTION;
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use base::time::{Clock, Micros};
+use base::time::{Clock, Micros, Timestamp};
 use stores::{Event, Fault, Settings, StoreError};
 
 /// The health of home.
@@ -23,6 +24,8 @@ pub(crate) struct LeaseHealth {
     /// The eviction policy that was last reported.
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
+    /// Whether another store than this region's speaks for this region.
+    has_other_store: AtomicBool,
 }
 
 /// Whether home is connected, and whether it is asked.
@@ -39,7 +42,8 @@ impl LeaseHealth {
         let address = settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string());
         let metrics = HomeMetrics::new(&metrics.registry);
         let (state, eviction_policy, failures) = (Mutex::default(), Mutex::default(), LogThrottle::default());
-        LeaseHealth { metrics, events, clock, address, state, eviction_policy, failures }
+        let has_other_store = AtomicBool::new(false);
+        LeaseHealth { metrics, events, clock, address, state, eviction_policy, failures, has_other_store }
     }
 
     /// Returns the address of home as the settings have it.
@@ -94,6 +98,34 @@ impl LeaseHealth {
         *last = Some(policy);
     }
 
+    /// Records whether gateways of this region use another store than this one, and reports it when that changes.
+    pub(crate) fn record_other_store(&self, region: &str, is_found: bool) {
+        self.metrics.other_store.set(if is_found { 1.0 } else { 0.0 });
+        if self.has_other_store.swap(is_found, Ordering::Relaxed) == is_found {
+            return;
+        }
+        if is_found {
+            self.events.note(EventKind::OtherStoreFound, region);
+            let hint = "each region needs a name and a store of its own: compare `store` and `store.home.region` of its gateways";
+            log::error!(region, hint; "another store speaks for this region");
+        } else {
+            self.events.note(EventKind::OtherStoreGone, region);
+            log::info!(region; "one store speaks for this region again");
+        }
+    }
+
+    /// Records when home was last heard.
+    pub(crate) fn record_heard(&self, heard: Option<Timestamp>, now: Timestamp) {
+        if let Some(heard) = heard {
+            self.metrics.set_heard(now.since(heard));
+        }
+    }
+
+    /// Whether gateways of this region use another store than this one.
+    pub(crate) fn has_other_store(&self) -> bool {
+        self.has_other_store.load(Ordering::Relaxed)
+    }
+
     /// Records a call to home with this number of words.
     pub(crate) fn record_call(&self, words: usize, took: Micros, fault: Option<&Fault>) {
         self.metrics.calls.increment(1);
@@ -130,7 +162,6 @@ impl LeaseHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::time::Timestamp;
     use stores::Worker;
 
     #[test]

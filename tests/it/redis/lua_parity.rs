@@ -109,6 +109,9 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             Algorithm::Home(known) if known.limit().token_bucket().is_none() => {
                 charge.algorithm = Algorithm::Home(known)
             }
+            Algorithm::Purse(known) if known.limit().token_bucket().is_none() => {
+                charge.algorithm = Algorithm::Purse(known)
+            }
             Algorithm::TokenBucket(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_)
@@ -329,8 +332,9 @@ fn a_digest_stands_for_the_value() {
   end,
 ";
     let script = script::take();
-    // The twin of a token bucket is also part of the twins of budgets, with and without resets, of all of these with bans, and of homes.
-    assert_eq!(script.matches(undo).count(), 7);
+    // The twin of a token bucket is also part of the twins of budgets, with and without resets, of all of these with bans, of homes, and of the
+    // shares of purses.
+    assert_eq!(script.matches(undo).count(), 8);
     let mut take_script = TakeScript::with(&redis, &script.replace(undo, &format!("{digest}{undo}")));
     let (key, bucket) = (BucketKey([9; 16]), per_second(1, 3));
     let now = |tenth: u64| Timestamp(START + tenth * 100_000);

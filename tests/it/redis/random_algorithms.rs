@@ -37,11 +37,14 @@ fn leased() -> impl Strategy<Value = Algorithm> {
             _ => None,
         }
     });
-    (limit, any::<bool>(), 1u64..100).prop_map(|(limit, is_purse, size)| match is_purse {
-        true => {
-            Algorithm::Purse(Purse::new(limit, Cost::from_tokens(size), Micros(500_000), Micros(2_000_000)).unwrap())
+    (limit, 0u8..6, 1u64..100, 1u64..5).prop_map(|(limit, kind, size, regions)| {
+        let purse = || Purse::new(limit, Cost::from_tokens(size), Micros(500_000), Micros(2_000_000)).unwrap();
+        match kind {
+            0 => Algorithm::Purse(purse()),
+            1 => Algorithm::Purse(purse().with_shares(regions)),
+            2 => Algorithm::Purse(purse().with_shares(regions).without_home().unwrap_or_else(purse)),
+            _ => Algorithm::Home(Home::new(limit, size, Micros(2_000_000)).unwrap()),
         }
-        false => Algorithm::Home(Home::new(limit, size, Micros(2_000_000)).unwrap()),
     })
 }
 

@@ -51,6 +51,7 @@ fn three_regions_grant_a_limit_to_the_request_and_hardly_a_request_waits_for_hom
     for Region { gateway, .. } in &regions {
         gateway.expect("rate_limiter_stranded_total", &["rule=\"year\""], 0.0);
         gateway.expect("rate_limiter_home_up", &[], 1.0);
+        assert!(gateway.metric("rate_limiter_home_heard_seconds", &[]) < 30.0);
         assert!(gateway.metric("rate_limiter_leased_total", &["rule=\"year\""]) > 0.0);
         assert!(gateway.metric("rate_limiter_home_calls_total", &[]) < 500.0);
     }

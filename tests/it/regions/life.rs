@@ -1,7 +1,7 @@
 //! Reloads, restarts and upgrades of gateways with limits over several regions.
 
 use super::{Region, ask, on_redis, rules, store};
-use crate::support::{Gateway, Redis, Upstream, eventually};
+use crate::support::{Client, Gateway, Orphan, Redis, Upstream, eventually};
 
 #[test]
 fn a_reload_with_a_larger_limit_keeps_what_was_spent() {
@@ -42,4 +42,73 @@ fn a_limit_in_shadow_mode_leases_too_and_never_makes_a_request_wait() {
         region.gateway.metric("rate_limiter_rejected_total", &labels) > 0.0
     });
     region.gateway.expect("rate_limiter_allowed_total", &labels, 5.0);
+}
+
+#[test]
+fn an_upgrade_keeps_what_lies_in_purses() {
+    let (upstream, home, redis) = (Upstream::start(), Redis::start(), Redis::start());
+    let in_redis = store(&redis, "eu", &on_redis(home.port));
+    let own = format!("redis: {{url: \"redis://127.0.0.1:{}\", timeout: 2s}}", redis.port);
+    let in_memory =
+        in_redis.replace(&own, "memory: {}").replace("  gateways: 1\n", "").replace("region: eu", "region: us");
+    let rules = rules(100).replace("window: year}", "window: year}\n    lease: {share: 20%}");
+    for (user, store) in [("a", in_redis), ("b", in_memory)] {
+        let mut gateway = Gateway::start(&upstream, &(store + &rules));
+        gateway.expect_logged("home is up");
+        let http = gateway.http;
+        // Each request has a connection of its own, so that it reaches the process that listens.
+        let passes =
+            |user: &str| Client::connect(http).get("/", &[("X-User", user), ("Connection", "close")]).status == 200;
+        let mut passed = 0;
+        while passed < 30 {
+            passed += u64::from(passes(user));
+        }
+        gateway.signal("USR2");
+        let _next = Orphan::of(&gateway, 1);
+        assert!(gateway.wait().0.success(), "{}", gateway.errors());
+        eventually("nothing is left", || {
+            let is_passed = passes(user);
+            passed += u64::from(is_passed);
+            passed >= 100 && !is_passed
+        });
+        assert_eq!(passed, 100, "{user}");
+    }
+}
+
+#[test]
+fn the_list_of_regions_and_the_limit_change_under_load_and_nothing_passes_twice() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let regions = ["eu", "us"].map(|name| {
+        let redis = Redis::start();
+        let text = store(&redis, name, &on_redis(home.port));
+        let gateway = Gateway::start(&upstream, &(text.clone() + &rules(400)));
+        gateway.expect_logged("home is up");
+        (redis, text, gateway)
+    });
+    let passed: usize = std::thread::scope(|scope| {
+        let spending: Vec<_> = regions
+            .iter()
+            .map(|(_, _, gateway)| {
+                let mut client = gateway.client();
+                scope.spawn(move || {
+                    let (mut passed, mut refused) = (0, 0);
+                    while refused < 200 {
+                        let is_passed = ask(&mut client, "a").status == 200;
+                        passed += usize::from(is_passed);
+                        refused = if is_passed { 0 } else { refused + 1 };
+                    }
+                    passed
+                })
+            })
+            .collect();
+        for limit in [500, 450, 600] {
+            for (_, text, gateway) in &regions {
+                let list = if limit == 450 { "[eu, us]" } else { "[eu, us, ap, sa]" };
+                gateway.reload(&upstream, &(text.replace("[eu, us, ap]", list) + &rules(limit)));
+            }
+        }
+        spending.into_iter().map(|spent| spent.join().unwrap()).sum()
+    });
+    // Each limit has purses of its own, and what lies in those of earlier limits is left.
+    assert!((400..=600).contains(&passed), "{passed}");
 }

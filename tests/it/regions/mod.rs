@@ -1,10 +1,19 @@
 //! Limits over several regions, from outside: each region has a gateway and a store of its own, and there is one home.
 
+mod alone;
+mod costs;
 mod faults;
 mod granted;
 mod holds;
+mod idle;
 mod life;
+#[cfg(feature = "test-hooks")]
+mod mistakes;
+mod other_store;
 mod recorded;
+mod replicas;
+mod seen;
+mod words;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
 

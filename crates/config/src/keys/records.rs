@@ -164,6 +164,15 @@ fn thresholds(field: &Field<'_>, meters: &[String], policies: Option<&[Policy]>)
         field.wrong(what, Some("a threshold is reported once in a period".to_owned()));
         return None;
     }
+    let is_global = |limit: &&Limit| {
+        limit.meter.as_ref().is_some_and(|meter| meters.contains(meter)) && limit.algorithm.kind().is_purse()
+    };
+    if let Some(limit) = limits(policies).find(is_global) {
+        let meter = limit.meter.as_deref().unwrap_or_default();
+        let what = format_args!("is not for a limit with `scope: global`, and the meter `{meter}` has one");
+        field.wrong(what, Some("no region sees when all regions together have used so much".to_owned()));
+        return None;
+    }
     Thresholds::new(&shares)
 }
 

@@ -49,7 +49,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 51] = [
+pub const LINTS: [(&str, Lint); 52] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -94,6 +94,7 @@ pub const LINTS: [(&str, Lint); 51] = [
     ("stranded_share", stranded_share::stranded_share),
     ("region_in_memory", regions::region_in_memory),
     ("home_durability", regions::home_durability),
+    ("home_local", regions::home_local),
     ("global_without_store", regions::global_without_store),
     ("refused_preflight", preflights::refused_preflight),
     ("host_bits", without_effect::host_bits),

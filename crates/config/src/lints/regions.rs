@@ -2,6 +2,7 @@
 
 use super::file::File;
 use super::location::Finding;
+use crate::keys::rules::scope::HomeFailure;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Limit, OnStoreFailure};
 use stores::postgres::Durability;
@@ -28,6 +29,25 @@ pub(super) fn home_durability(file: &File<'_>) -> Vec<Finding> {
     );
     let location = file.root.key("store").key("home").key("postgres").key("durability");
     vec![location.finding(what, "set `durability: sync`")]
+}
+
+/// Finds a home without which each region decides by its share, beside what others have leased.
+pub(super) fn home_local(file: &File<'_>) -> Vec<Finding> {
+    let Some(home) = file.config.home.as_ref().filter(|home| home.on_failure == HomeFailure::Local) else {
+        return Vec::new();
+    };
+    let regions = home.regions.len();
+    if regions < 2 {
+        return Vec::new();
+    }
+    let what = format!(
+        "is local: while home is away, {} of {regions} regions can pass their shares beside what another has leased: up to {} % \
+         more than a limit in a period",
+        regions - 1,
+        (100 * (regions - 1)).div_ceil(regions)
+    );
+    let location = file.root.key("store").key("home").key("on_failure");
+    vec![location.finding(what, "take `deny` if the limits must hold")]
 }
 
 /// Finds limits over several regions that grant something while the store of a region gives no answer.

@@ -39,6 +39,13 @@ macro_rules! home {
     };
 }
 
+/// The twin of a purse, whose share of the limit is that of another twin, or `false`.
+macro_rules! purse {
+    ($share:expr) => {
+        concat!("local share_twin = ", $share, "\n", include_str!("lease/purse/purse.lua"))
+    };
+}
+
 /// The twin of a limit with bans.
 macro_rules! with_ban {
     ($banned:expr) => {
@@ -78,7 +85,7 @@ macro_rules! with_ban {
 /// No twin accepts a value with raises (`raise/raise.lua`).
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
-pub const TWINS: [&str; 19] = [
+pub const TWINS: [&str; 21] = [
     token_bucket!(),
     fixed_window!(),
     include_str!("sliding_log/sliding_log.lua"),
@@ -95,9 +102,11 @@ pub const TWINS: [&str; 19] = [
     budget!(48, fixed_window!()),
     with_ban!(budget!(48, token_bucket!())),
     with_ban!(budget!(48, fixed_window!())),
-    include_str!("lease/purse/purse.lua"),
+    purse!("false"),
     home!(token_bucket!()),
     home!(fixed_window!()),
+    purse!(concat!("(function()\n", token_bucket!(), "\nend)()")),
+    purse!(concat!("(function()\n", fixed_window!(), "\nend)()")),
 ];
 
 /// The algorithms by name, without the settings of a limit.

@@ -245,10 +245,14 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.numbers(),
             Algorithm::Concurrency(slots) => slots.numbers(),
             Algorithm::Budget(budget) => budget.numbers(near),
-            Algorithm::Purse(purse) => purse.numbers(),
+            Algorithm::Purse(purse) => purse.numbers(near),
             Algorithm::Home(home) => home.numbers(near),
         };
-        (self.kind().twin(), numbers)
+        let twin = match self {
+            Algorithm::Purse(purse) => purse.twin(),
+            other => other.kind().twin(),
+        };
+        (twin, numbers)
     }
 
     /// Returns whether only time refills a bucket, so that a refusal stays true until its wait has passed.

@@ -5,6 +5,8 @@
 //! the end of the process is in the purse: the next gateway that marks the purse gets the same word again.
 
 mod asked_purses;
+mod fault_injection;
+mod filled_purses;
 mod round_queue;
 mod rounds;
 mod schedule;
@@ -22,8 +24,11 @@ use tokio::task::JoinSet;
 
 use crate::error::Fault;
 use crate::lease_store::LeaseStore;
+use crate::purse_index::IndexedPurse;
 use asked_purses::AskedPurses;
 use base::time::{Clock, Micros, sleep};
+use fault_injection::KeeperHooks;
+use filled_purses::FilledPurses;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, LimitTag};
@@ -130,6 +135,8 @@ pub struct LeaseKeeper {
     clock: Clock,
     asked: Mutex<AskedPurses>,
     used: UsedPurses,
+    filled: Mutex<FilledPurses>,
+    hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
     /// Whether the task shall do nothing, and whether it does nothing.
@@ -147,9 +154,9 @@ impl LeaseKeeper {
         events: LeaseSink,
     ) -> LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
-        let used = UsedPurses::new();
+        let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        LeaseKeeper { region, home, settings, clock, asked, used, woken, pause, is_paused, events }
+        LeaseKeeper { region, home, settings, clock, asked, used, filled, hooks, woken, pause, is_paused, events }
     }
 
     /// Uses other settings from now on.
@@ -190,6 +197,23 @@ impl LeaseKeeper {
                 self.woken.notify_one();
             }
         }
+    }
+
+    /// Looks at these purses later, which an earlier process has filled, and returns what nobody uses.
+    pub fn adopt(&self, purses: &[PurseBucket]) {
+        self.used.report(purses);
+        self.woken.notify_one();
+    }
+
+    /// Returns purses that this process has filled, for the index of purses, each once for as long as it lasts. `ends` is by the clock
+    /// of this process.
+    pub fn take_filled(&self) -> Vec<IndexedPurse> {
+        self.filled.lock().take()
+    }
+
+    /// Returns these purses again later: they are not in the index.
+    pub fn put_back(&self, purses: &[IndexedPurse]) {
+        self.filled.lock().put_back(purses);
     }
 
     /// Asks home for what these purses need to pay a request with these costs, and waits for the answers. Returns the worst of them.
@@ -241,7 +265,8 @@ impl LeaseKeeper {
                 _ = pause.changed() => continue,
                 Some(ended) = rounds.join_next(), if !rounds.is_empty() => {
                     // A round that panicked has answered the requests that wait for it.
-                    if let Some(event) = ended.ok().and_then(|end| schedule.add(end)) {
+                    let ended = ended.ok().inspect(|end| self.filled.lock().add(&end.filled));
+                    if let Some(event) = ended.and_then(|end| schedule.add(end)) {
                         self.events.send(event);
                     }
                 }

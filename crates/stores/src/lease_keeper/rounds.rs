@@ -155,6 +155,11 @@ impl LeaseKeeper {
     /// is under way for a purse has an answer of its own.
     async fn carry(&self, carried: &[Carried], end: &mut RoundEnd, is_waited_for: bool) {
         let sent = self.clock.now();
+        let first: Vec<(&Carried, HomeAnswer)> =
+            carried.iter().filter_map(|one| Some((one, self.hooks.credited_first(&one.marked)?))).collect();
+        if !first.is_empty() {
+            self.credit(&first, sent, end, is_waited_for).await;
+        }
         let answers = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
         let (fault, answers) = match answers {
@@ -189,7 +194,8 @@ impl LeaseKeeper {
     ) {
         let act = |(one, answer): &(&Carried, HomeAnswer)| {
             let wanted = self.asked.lock().wanted(&one.purse.key);
-            (one.purse, PurseAct::Credit { answer: *answer, mark: one.marked.mark, wanted })
+            let (answer, mark) = self.hooks.credited(*answer, one.marked.mark);
+            (one.purse, PurseAct::Credit { answer, mark, wanted })
         };
         let acts: Vec<_> = answered.iter().map(act).collect();
         let replies = self.in_region(acts.into_iter()).await;

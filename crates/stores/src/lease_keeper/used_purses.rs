@@ -48,6 +48,11 @@ impl UsedPurses {
         has_room
     }
 
+    /// Reports purses that no request has used in this process.
+    pub(super) fn report(&self, purses: &[PurseBucket]) {
+        self.told.lock().extend_from_slice(purses);
+    }
+
     /// Returns the purses that were reported, each time once.
     pub(super) fn take(&self) -> Vec<PurseBucket> {
         std::mem::take(&mut *self.told.lock())

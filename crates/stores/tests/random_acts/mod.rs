@@ -11,6 +11,7 @@ use ledger::algorithm::lease::{
     Home, HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, RegionId, Word, WordId, WordKind,
 };
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::BucketKey;
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::cost::Cost;
 use ledger::{Micros, Timestamp};
@@ -33,6 +34,10 @@ pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
         let largest = Cost::from_tokens(if is_reloaded { 3 } else { 12 });
         Algorithm::Purse(Purse::new(limit, largest, Micros(unit / 2), Micros(5 * unit)).unwrap())
     };
+    let counting = |limit| match purse(limit) {
+        Algorithm::Purse(purse) => Algorithm::Purse(purse.with_shares(if is_reloaded { 2 } else { 7 })),
+        other => other,
+    };
     match bucket {
         0 => home(window(Window::Epoch(Micros(10 * unit)))),
         1 => home(window(Window::FirstRequest(Micros(7 * unit)))),
@@ -41,16 +46,23 @@ pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
         4 => home(rate(997_123, 900 * unit)),
         5 => purse(window(Window::Epoch(Micros(10 * unit)))),
         6 => purse(rate(1000, unit)),
-        _ => purse(month()),
+        7 => purse(month()),
+        // A reload changes whether the first one counts.
+        8 if is_reloaded => purse(window(Window::Epoch(Micros(10 * unit)))),
+        8 => counting(window(Window::Epoch(Micros(10 * unit)))),
+        9 => counting(rate(997_123, 900 * unit)),
+        _ => counting(month()),
     }
 }
 
-pub(crate) const BUCKETS: u8 = 8;
+pub(crate) const BUCKETS: u8 = 11;
 
 /// What was said and answered before, so that it can be said again, late or changed.
 #[derive(Default)]
 pub(crate) struct Said {
     words: Vec<MarkedWord>,
+    /// The last word of each purse.
+    of_purses: HashMap<BucketKey, MarkedWord>,
     answers: Vec<(HomeAnswer, Timestamp)>,
 }
 
@@ -81,7 +93,7 @@ fn word(rng: &mut Rng, said: &Said, now: Timestamp, unit: u64) -> Word {
     Word { id: WordId { number, tag: rng.u64(0..1 << 53) }, kind, amount, least, left, period }
 }
 
-pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
+pub(crate) fn act(rng: &mut Rng, bucket: u8, key: BucketKey, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
     if bucket < 5 {
         return LeaseAct::Word(RegionId(rng.u64(1..4)), word(rng, said, now, unit));
     }
@@ -94,7 +106,8 @@ pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: 
         },
         4 => PurseAct::Surplus { tag },
         _ if said.answers.is_empty() || rng.u8(0..4) == 0 => {
-            let Some(word) = said.words.last() else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
+            let own = said.of_purses.get(&key).filter(|_| rng.bool());
+            let Some(word) = own.or(said.words.last()) else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
             let answer = HomeAnswer::Answer {
                 id: word.word.id,
                 kind: word.word.kind,
@@ -126,6 +139,7 @@ pub(crate) fn note(
     let kind = match (reply, one.act) {
         (LeaseReply::Purse(PurseReply::Send(word)), _) => {
             said.words.push(word);
+            said.of_purses.insert(one.key, word);
             "sent"
         }
         (LeaseReply::Purse(PurseReply::Credited), _) => "credited",

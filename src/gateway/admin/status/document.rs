@@ -137,6 +137,8 @@ struct HomeSummary {
     up: bool,
     /// Whether home may evict buckets.
     may_evict: bool,
+    /// Whether gateways of this region use another store.
+    other_store: bool,
     /// How long ago home last answered, in seconds. `None` before the first answer.
     heard_seconds: Option<f64>,
     calls: u64,
@@ -253,6 +255,7 @@ fn home(gateway: &GatewayState, leases: &Leases, readings: Readings<'_>) -> Home
         region: snapshot.config.home.as_ref().map_or_else(String::new, |home| home.region.clone()),
         up: leases.health.is_up(),
         may_evict: readings.level("rate_limiter_home_may_evict") > 0.0,
+        other_store: leases.health.has_other_store(),
         heard_seconds: leases.keeper.home().heard().map(|at| gateway.clock.now().since(at).seconds()),
         calls: readings.total("rate_limiter_home_calls_total"),
     }

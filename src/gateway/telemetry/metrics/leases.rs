@@ -7,6 +7,7 @@ use metrics::{Counter, Gauge, Histogram};
 use super::amounts::AmountCounter;
 use super::counters_on_use::CountersOnUse;
 use super::registry::{ConfigSeries, Registry};
+use base::time::Micros;
 use rules::rule_set::CompiledLimit;
 use rules::settled_price::Unit;
 use stores::StoreError;
@@ -22,6 +23,8 @@ pub(crate) struct LeaseMetrics {
     pub stranded: AmountCounter,
     /// What lay in the purses that this gateway has filled, when it filled them last.
     pub held: Gauge,
+    /// Requests about which the share of the region decided, because home gave no answer.
+    pub decided_alone: Counter,
 }
 
 impl LeaseMetrics {
@@ -35,6 +38,7 @@ impl LeaseMetrics {
             returned: amount("rate_limiter_returned_total"),
             stranded: amount("rate_limiter_stranded_total"),
             held: series.gauge("rate_limiter_leased", &labels),
+            decided_alone: series.counter("rate_limiter_without_home_total", &labels),
         })
     }
 }
@@ -43,6 +47,7 @@ impl LeaseMetrics {
 #[derive(Debug)]
 pub(crate) struct HomeMetrics {
     pub up: Gauge,
+    pub other_store: Gauge,
     pub calls: Counter,
     pub words: Counter,
     pub duration: Histogram,
@@ -55,6 +60,7 @@ impl HomeMetrics {
         let of_errors = Arc::clone(registry);
         HomeMetrics {
             up: registry.gauge("rate_limiter_home_up", &[]),
+            other_store: registry.gauge("rate_limiter_region_has_other_store", &[]),
             calls: registry.counter("rate_limiter_home_calls_total", &[]),
             words: registry.counter("rate_limiter_home_words_total", &[]),
             duration: registry.histogram("rate_limiter_home_call_duration_seconds", &[]),
@@ -63,6 +69,11 @@ impl HomeMetrics {
             }),
             registry: Arc::clone(registry),
         }
+    }
+
+    /// Sets the gauge that says how long ago home was heard. The gauge appears in `/metrics` with the first call.
+    pub(crate) fn set_heard(&self, since: Micros) {
+        self.registry.gauge("rate_limiter_home_heard_seconds", &[]).set(since.seconds());
     }
 
     /// Sets the gauge that says whether home may evict buckets. The gauge appears in `/metrics` with the first call.

@@ -87,6 +87,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "Rows of that table, and old versions of rows that are not reclaimed yet, as PostgreSQL estimates.",
     ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
+    ("rate_limiter_home_heard_seconds", Kind::Gauge, "Seconds since home last answered this gateway."),
     ("rate_limiter_home_up", Kind::Gauge, "1 if this gateway is connected to the home of limits over several regions."),
     ("rate_limiter_home_may_evict", Kind::Gauge, "1 if home evicts buckets when its memory is full, 0 if it does not."),
     ("rate_limiter_home_calls_total", Kind::Counter, "Calls to home."),
@@ -100,6 +101,16 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("rate_limiter_leased_total", Kind::Counter, "What this gateway has leased from home."),
     ("rate_limiter_returned_total", Kind::Counter, "What this gateway has given back to home, because nobody used it."),
+    (
+        "rate_limiter_region_has_other_store",
+        Kind::Gauge,
+        "1 if gateways with this region use another store, as home has heard, 0 if they use one.",
+    ),
+    (
+        "rate_limiter_without_home_total",
+        Kind::Counter,
+        "Requests about which this region's share of a limit over several regions decided: home gave no answer.",
+    ),
     (
         "rate_limiter_stranded_total",
         Kind::Counter,

@@ -85,11 +85,22 @@ pub(crate) struct HomeTerms {
     pub timeout: Micros,
     /// `None`: it depends on the window of the limit.
     pub return_after: Option<Micros>,
+    pub on_failure: HomeFailure,
+}
+
+/// What happens to a request that a purse cannot pay while home gives no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeFailure {
+    /// It is refused.
+    Deny,
+    /// Its region decides by its share of the limit.
+    Local,
 }
 
 impl HomeTerms {
     /// The terms of a `home` that is invalid, which has been reported.
-    pub(crate) const OF_INVALID: HomeTerms = HomeTerms { regions: 1, timeout: Micros(500_000), return_after: None };
+    pub(crate) const OF_INVALID: HomeTerms =
+        HomeTerms { regions: 1, timeout: Micros(500_000), return_after: None, on_failure: HomeFailure::Deny };
 }
 
 /// The settings of a limit over several regions.
@@ -166,7 +177,12 @@ impl GlobalTerms {
         let window = numbers.quota(Timestamp(0)).window;
         let after = || Micros(window.0 / 100 * RETURN_AFTER_SHARE).max(LEAST_RETURN_AFTER);
         let return_after = self.home.return_after.unwrap_or_else(after);
-        Purse::sized(limit, size, self.home.timeout, return_after).map_or(numbers, Algorithm::Purse)
+        let purse = Purse::sized(limit, size, self.home.timeout, return_after);
+        let purse = purse.map(|purse| match self.home.on_failure {
+            HomeFailure::Deny => purse,
+            HomeFailure::Local => purse.with_shares(self.home.regions),
+        });
+        purse.map_or(numbers, Algorithm::Purse)
     }
 
     /// Makes a limit hold over all regions, with its overrides and its shadow. `None` after reporting at `field` that leases would

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::keys::rules::scope::HomeTerms;
+use crate::keys::rules::scope::{HomeFailure, HomeTerms};
 use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::postgres::{POSTGRES, postgres};
 use crate::keys::store::redis::{REDIS, redis};
@@ -31,8 +31,8 @@ const REGIONS: ValueKind<ReadField<Vec<String>>> = ValueKind::new(
     regions,
 );
 
-/// What happens while home gives no answer. There is no other value.
-const ON_FAILURE: [(&str, ()); 1] = [("deny", ())];
+/// What happens while home gives no answer.
+const ON_FAILURE: [(&str, HomeFailure); 2] = [("deny", HomeFailure::Deny), ("local", HomeFailure::Local)];
 
 pub(crate) static HOME: Mapping = Mapping {
     heading: Some("key in `home`"),
@@ -59,7 +59,7 @@ pub(crate) static HOME: Mapping = Mapping {
             "on_failure",
             Type::Choice(&names(&ON_FAILURE)),
             "deny",
-            "What a request gets that a purse cannot pay while home gives no answer: `deny` answers 503.",
+            "What decides about requests that a purse cannot pay while home gives no answer: `deny` answers 503, `local` is the region's share of the limit.",
         ),
     ],
     constraints: || json!({"oneOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}),
@@ -76,6 +76,7 @@ pub struct Home {
     pub regions: Vec<String>,
     /// After how long a region gives back what it does not use. `None`: it depends on the limit.
     pub return_after: Option<Micros>,
+    pub on_failure: HomeFailure,
 }
 
 impl Home {
@@ -91,7 +92,7 @@ impl Home {
     /// Returns what the limits of the file need to know of home.
     pub(crate) fn terms(&self) -> HomeTerms {
         let regions = u64::try_from(self.regions.len()).unwrap_or(u64::MAX);
-        HomeTerms { regions, timeout: self.timeout, return_after: self.return_after }
+        HomeTerms { regions, timeout: self.timeout, return_after: self.return_after, on_failure: self.on_failure }
     }
 }
 
@@ -117,14 +118,14 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
     let regions = section.need("regions").and_then(|field| REGIONS.read(field));
     let region = region(&section, regions.as_deref());
     section.close();
-    let (timeout, breaker, ()) = (timeout?, breaker?, on_failure?);
+    let (timeout, breaker, on_failure) = (timeout?, breaker?, on_failure?);
     let store: Settings = match (redis?, postgres?) {
         _ if !is_one => return None,
         (Some(redis), _) => stores::redis::Settings { breaker, timeout, ..redis }.into(),
         (None, Some(postgres)) => stores::postgres::Settings { breaker, timeout, ..postgres }.into(),
         (None, None) => return None,
     };
-    Some(Home { store, timeout, region: region?, regions: regions?, return_after: return_after? })
+    Some(Home { store, timeout, region: region?, regions: regions?, return_after: return_after?, on_failure })
 }
 
 /// Reads the names of all regions. Each may be listed only once.

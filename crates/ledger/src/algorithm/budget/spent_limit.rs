@@ -169,6 +169,17 @@ impl SpentLimit {
         }
     }
 
+    /// Returns this limit divided by a number, rounded down. `None` if nothing is left.
+    pub(in crate::algorithm) fn divided(&self, by: u64) -> Option<SpentLimit> {
+        match self {
+            SpentLimit::TokenBucket(bucket) => bucket.divided(by).map(SpentLimit::TokenBucket),
+            SpentLimit::FixedWindow(window) => {
+                let limit = Cost::from_thousandths(window.limit().thousandths().checked_div(by)?);
+                window.with_amount(limit).map(SpentLimit::FixedWindow)
+            }
+        }
+    }
+
     /// Returns one of `of` equal shares of this limit, and the cost to charge to the share.
     pub(in crate::algorithm) fn share(&self, cost: Cost, of: u64) -> (SpentLimit, Cost) {
         match self {

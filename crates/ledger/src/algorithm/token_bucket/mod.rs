@@ -127,6 +127,13 @@ impl TokenBucket {
         TokenBucket { burst: self.burst.min(most), ..*self }
     }
 
+    /// Returns this bucket with its rate and burst divided by a number, the burst rounded down. `None` if nothing is left.
+    pub(in crate::algorithm) fn divided(&self, by: u64) -> Option<TokenBucket> {
+        let burst = Cost::from_thousandths(self.burst.thousandths().checked_div(by)?);
+        let bucket = TokenBucket { burst, unit: self.unit.checked_mul(by)?, ..*self };
+        bucket.checked().ok().filter(|_| burst > Cost::default())
+    }
+
     /// Returns the rate as a fraction in lowest terms, or in the common unit: thousandths of a token, and microseconds.
     pub(in crate::algorithm) fn fraction(&self) -> [u64; 2] {
         [self.refill, self.unit]

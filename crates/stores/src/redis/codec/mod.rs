@@ -232,21 +232,21 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
 
 /// Appends to `text` an amount that an operator gives back to a bucket, in the encoding that `give_back.lua` describes.
 pub fn add_grant(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost) {
-    add_given_back(text, kind, amount, Timestamp(0));
+    add_given_back(text, kind.twin(), amount, Timestamp(0));
 }
 
 /// Appends to `text` a charge that is to be undone, in the encoding that `give_back.lua` describes. `charged` is the
 /// time of the charge, and `near` is roughly the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
-    add_given_back(text, algorithm.kind(), *cost, charged);
-    let ((_, own), (_, fastest)) = (algorithm.twin(near), algorithm.at_fastest().twin(near));
+    let ((twin, own), (_, fastest)) = (algorithm.twin(near), algorithm.at_fastest().twin(near));
+    add_given_back(text, twin, *cost, charged);
     own.into_iter().chain(fastest).for_each(|number| add_amount(text, number));
 }
 
-fn add_given_back(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost, charged: Timestamp) {
+fn add_given_back(text: &mut Vec<u8>, twin: usize, amount: Cost, charged: Timestamp) {
     // Lua counts from 1.
-    add(text, [kind.twin() + 1]);
+    add(text, [twin + 1]);
     add_amount(text, amount.thousandths());
     add_amount(text, charged.0);
 }

@@ -4,25 +4,33 @@
 //! A purse pays while something is left. What it cannot pay is refused with the wait [`ASK_HOME`], unless home is known to be short:
 //! then with the time until home is asked again. The caller asks home and tries again.
 //!
+//! While home gives no answer, a purse may also pay from the [`RegionShare`], if its limit allows that.
+//!
 //! The other changes of a purse are acts of their own ([`PurseAct`]). An act that sends something to home first writes down the
 //! word that is sent, so only one lease of a purse is under way over all gateways of a region, and no answer is credited twice.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+mod purse_act;
+mod region_share;
+#[cfg(test)]
+mod region_share_tests;
 mod stored_purse;
 #[cfg(test)]
 mod tests;
 
 use sha2::{Digest, Sha256};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::{Home, HomeAnswer, LeaseSize, MarkedWord, Word, WordId, WordKind};
+use super::{Home, HomeAnswer, LeaseSize, MarkedWord, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
-use stored_purse::{MOST_TRIES, PendingWord, StoredPurse};
+pub use purse_act::{PurseAct, PurseReply};
+pub use region_share::RegionShare;
+use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
 
 /// The wait of a request that a purse cannot pay, if home may be able to.
 pub const ASK_HOME: Micros = Micros(0);
@@ -47,32 +55,7 @@ pub struct Purse {
     timeout: Micros,
     /// After how long an untouched purse gives back what is left. Also how long home is believed to be short.
     return_after: Micros,
-}
-
-/// A change of a purse that is no charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PurseAct {
-    /// Marks the purse as waiting for a lease, if it is low after a request of this cost, or cannot pay one. Gives the word to
-    /// send, also if an earlier word was not answered in time. Gives nothing if a word is under way or home is known to be short.
-    Mark { cost: Cost, tag: u64 },
-    /// Gives the word again if the purse still waits for its answer, and the time to send it again has come.
-    Resend { id: WordId },
-    /// Credits what home has given, if the purse waits for this answer. `mark` is that of the try that was answered, and `wanted`
-    /// the sum of the costs that wait for it.
-    Credit { answer: HomeAnswer, mark: Timestamp, wanted: Cost },
-    /// Takes everything out of an untouched purse, and gives the word that returns it to home.
-    Surplus { tag: u64 },
-}
-
-/// What came of an act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PurseReply {
-    /// Nothing has changed.
-    Nothing,
-    /// A word to send to home.
-    Send(MarkedWord),
-    /// The answer was waited for. The requests that wait for it can be charged again.
-    Credited,
+    share: RegionShare,
 }
 
 impl Purse {
@@ -84,10 +67,25 @@ impl Purse {
 
     /// Makes the purses of a limit, each with a share of the limit. `None` as for [`Purse::new`].
     pub fn sized(limit: SpentLimit, size: LeaseSize, timeout: Micros, return_after: Micros) -> Option<Purse> {
-        let purse = Purse { limit: limit.without_thresholds(), size, timeout, return_after };
+        let limit = limit.without_thresholds();
+        let purse = Purse { limit, size, timeout, return_after, share: RegionShare::None };
         let is_exact = timeout.0.max(return_after.0) <= EXACT >> 8;
         let is_positive = purse.largest() > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
         (is_exact && is_positive).then_some(purse)
+    }
+
+    /// Returns purses that count what their region has leased, beside what it may spend while home gives no answer: one of so many
+    /// shares. If a share is too small for any amount, nothing changes.
+    #[must_use]
+    pub fn with_shares(self, regions: u64) -> Purse {
+        let counting = Purse { share: RegionShare::Counted { regions }, ..self };
+        if counting.share_limit().is_some() { counting } else { self }
+    }
+
+    /// Returns the purses while home gives no answer: they pay what they lack from the share of their region. `None` if they have none.
+    pub fn without_home(&self) -> Option<Purse> {
+        let RegionShare::Counted { regions } = self.share else { return None };
+        Some(Purse { share: RegionShare::Spent { regions }, ..*self })
     }
 
     /// Returns the most that a purse holds, and asks home for.
@@ -138,10 +136,15 @@ impl Purse {
         Purse { limit: change(&self.limit), ..*self }
     }
 
-    /// Returns the settings as integers for the Lua twin.
-    pub(in crate::algorithm) fn numbers(&self) -> Numbers {
-        let is_zero = self.limit.ceiling() == Cost::default();
-        smallvec![self.largest().thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)]
+    /// Returns the settings as integers for the Lua twin, for a call at about the time `near`.
+    pub(in crate::algorithm) fn numbers(&self, near: Timestamp) -> Numbers {
+        let [largest, ceiling] = [self.largest(), self.limit.ceiling()].map(Cost::thousandths);
+        let mut numbers = smallvec![largest, self.timeout.0, self.return_after.0, ceiling];
+        if let Some(share) = self.share_limit() {
+            numbers.push(u64::from(self.share.is_spent()));
+            numbers.extend(share.numbers(near));
+        }
+        numbers
     }
 
     /// Computes the result of charging `cost` at `now`. `None` is the state of a purse that was never filled. An invalid state
@@ -155,11 +158,29 @@ impl Purse {
                 let purse = StoredPurse { left, since_mark, touched: now, ..purse };
                 ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
             }
-            None if cost > self.largest() => ChargeResult::Never,
-            None if self.is_short(&purse, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
-            None => ChargeResult::Short { wait: ASK_HOME },
+            None if cost > self.limit.ceiling() => ChargeResult::Never,
+            None if self.is_short_of(&purse, cost, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
+            None => self.pay_from_share(&purse, cost, now).unwrap_or(ChargeResult::Short { wait: ASK_HOME }),
         };
         Step { untouched: self.level(&purse, now), charge }
+    }
+
+    /// Pays what the purse lacks from the share of its region. `None` if it must not.
+    fn pay_from_share(&self, purse: &StoredPurse, cost: Cost, now: Timestamp) -> Option<ChargeResult> {
+        let (share, stored) = self.share_limit().filter(|_| self.share.is_spent()).zip(purse.share)?;
+        let lacking = cost.less(Cost::from_thousandths(purse.left));
+        Some(match share.step(Some(&stored.words), lacking, now).charge {
+            ChargeResult::Fits { entry, .. } => {
+                let since_mark = plus(purse.since_mark, cost.thousandths());
+                let debt = plus(stored.debt, lacking.thousandths());
+                let share = StoredShare::of(&entry, debt);
+                let purse = StoredPurse { left: 0, since_mark, touched: now, share, ..*purse };
+                ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
+            }
+            // Home may answer before the share can pay.
+            ChargeResult::Short { wait } => ChargeResult::Short { wait: wait.max(Micros(1)).min(self.return_after) },
+            _ => ChargeResult::Short { wait: self.return_after },
+        })
     }
 
     /// Returns whether home should be asked for more, in the background, after a request of this cost. `state` is that after
@@ -168,7 +189,9 @@ impl Purse {
         let purse = self.open(Some(state), now);
         let is_under_way =
             purse.waiting.is_some_and(|waiting| waiting.kind == WordKind::Lease && self.is_expected(&waiting, now));
-        !is_under_way && !self.is_short(&purse, now) && purse.left < self.reorder_level(&purse, cost)
+        // A request that costs more than the largest lease gets one of its own size.
+        let level = self.reorder_level(&purse, cost.min(self.largest()));
+        !is_under_way && !self.is_short(&purse, now) && purse.left < level
     }
 
     /// Changes a purse by an act. Returns the entry to store, if anything has changed, and what came of the act.
@@ -193,8 +216,9 @@ impl Purse {
         if let Some(waiting) = purse.waiting.filter(|waiting| waiting.kind == WordKind::Lease) {
             return (!self.is_expected(&waiting, now)).then(|| self.again(purse, waiting, now)).flatten();
         }
-        let missing = self.largest().thousandths().saturating_sub(purse.left);
-        if missing == 0 || self.is_short(&purse, now) || purse.left >= self.reorder_level(&purse, cost) {
+        let most = self.largest().max(cost).thousandths().min(EXACT);
+        let missing = most.saturating_sub(purse.left);
+        if missing == 0 || self.is_short_of(&purse, cost, now) || purse.left >= self.reorder_level(&purse, cost) {
             return None;
         }
         let cost = cost.thousandths();
@@ -268,8 +292,9 @@ impl Purse {
             HomeAnswer::Answer { id, .. } if id != own => None,
             HomeAnswer::Answer { kind, given, period, remains, again_after, rest, .. } => {
                 purse.waiting = None;
-                purse.left_at_home = rest.thousandths().min(EXACT);
+                (purse.left_at_home, purse.heard) = (rest.thousandths().min(EXACT), limited(mark));
                 if kind == WordKind::Return {
+                    purse.share = purse.share.map(|share| self.share_after_return(share, &waiting));
                     return Some(purse);
                 }
                 let spent = plus(purse.since_mark, wanted.thousandths());
@@ -278,8 +303,9 @@ impl Purse {
                 let given = given.thousandths();
                 if given > 0 {
                     let kept = if purse.period == period { purse.left } else { 0 };
-                    purse.left = plus(kept, given);
+                    purse.left = plus(kept, given - purse.share.map_or(0, |share| share.debt.min(given)));
                     (purse.period, purse.ends, purse.touched) = (period, limited(mark.plus(remains)), now);
+                    purse.share = self.share_after_lease(purse.share, given, now);
                 }
                 Some(purse)
             }
@@ -298,6 +324,12 @@ impl Purse {
     /// Returns whether an answer is still expected. A mark in the future is of a clock that was set back.
     fn is_expected(&self, waiting: &PendingWord, now: Timestamp) -> bool {
         waiting.mark <= now && now.since(waiting.mark) < self.timeout
+    }
+
+    /// Returns whether home is known to be short of what a request of this cost lacks. If it lacks nothing, more is not asked for.
+    fn is_short_of(&self, purse: &StoredPurse, cost: Cost, now: Timestamp) -> bool {
+        let lacking = cost.thousandths().checked_sub(purse.left).filter(|lacking| *lacking > 0);
+        self.is_short(purse, now) && lacking.is_none_or(|lacking| lacking > purse.left_at_home)
     }
 
     /// Returns whether home is known to be short: never for longer than `return_after`, whatever the clock does.
@@ -329,9 +361,14 @@ impl Purse {
         (purse.left > 0).then_some(purse.period)
     }
 
+    /// Returns when home was last heard: what other regions have spent since is not known here. `None` before the first answer.
+    pub fn heard(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
+        Some(self.open(state, now).heard).filter(|heard| *heard > Timestamp(0))
+    }
+
     /// Returns the entry that a store must write in place of an invalid state. `None` for any other state.
     pub(in crate::algorithm) fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
-        StoredPurse::parse(state?).is_none().then(|| self.entry(&StoredPurse::new(now)))
+        StoredPurse::parse(state?).is_none().then(|| self.entry(&self.open(state, now)))
     }
 
     /// Returns the entry of a purse of which nothing is taken.
@@ -341,6 +378,11 @@ impl Purse {
 
     /// Returns what is left in the purse and at home. Before anything is heard of home, that is the whole limit.
     fn level(&self, purse: &StoredPurse, now: Timestamp) -> Level {
+        if let (true, Some((share, stored))) = (self.share.is_spent(), self.share_limit().zip(purse.share)) {
+            let Level { remaining, reset_after } = share.level(Some(&stored.words), now);
+            let remaining = remaining.plus(Cost::from_thousandths(purse.left));
+            return Level { remaining, reset_after: reset_after.max(purse.ends.since(now)) };
+        }
         let most = self.limit.ceiling();
         let is_known = now < purse.ends || self.is_short(purse, now);
         let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
@@ -353,47 +395,15 @@ impl Purse {
         if purse.ends <= now {
             purse.left = 0;
         }
+        purse.share = self.open_share(state.is_some(), purse.share, now);
         purse
     }
 
     fn entry(&self, purse: &StoredPurse) -> Entry {
         let answered = purse.waiting.map(|waiting| waiting.mark.plus(Micros(self.return_after.0 * WAITS_FOR_ANSWER)));
-        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default());
+        let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
+        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }
-    }
-}
-
-impl PurseAct {
-    /// Returns the act as integers, each below 2^53, for a store that runs scripts.
-    pub fn numbers(&self) -> SmallVec<[u64; 12]> {
-        match *self {
-            PurseAct::Mark { cost, tag } => smallvec![1, cost.thousandths().min(EXACT), tag],
-            PurseAct::Resend { id: WordId { number, tag } } => smallvec![2, number, tag],
-            PurseAct::Surplus { tag } => smallvec![3, tag],
-            PurseAct::Credit { answer, mark, wanted } => {
-                let mut numbers = smallvec![4, mark.0, wanted.thousandths().min(EXACT)];
-                numbers.extend(answer.numbers());
-                numbers
-            }
-        }
-    }
-}
-
-impl PurseReply {
-    /// Parses the reply of a script. `None` for any other numbers.
-    pub fn parse(numbers: &[u64]) -> Option<PurseReply> {
-        match *numbers {
-            [0] => Some(PurseReply::Nothing),
-            [2] => Some(PurseReply::Credited),
-            [1, number, tag, kind, amount, least, left, period, mark, until] => {
-                let [amount, least, left] = [amount, least, left].map(Cost::from_thousandths);
-                let (kind, period) = (WordKind::of_code(kind)?, Timestamp(period));
-                let word = Word { id: WordId { number, tag }, kind, amount, least, left, period };
-                let mark = Timestamp(mark);
-                Some(PurseReply::Send(MarkedWord { word, mark, again_after: Timestamp(until).since(mark) }))
-            }
-            _ => None,
-        }
     }
 }
 

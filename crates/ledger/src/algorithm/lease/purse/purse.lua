@@ -1,29 +1,43 @@
 -- Steps a purse: the twin of mod.rs and stored_purse.rs, which describes the stored value. In a bucket, `kind` is that of the word
--- for whose answer the purse waits, 0 for none.
+-- for whose answer the purse waits, 0 for none. `share_twin` is the twin of the token bucket or window of the region's share, and
+-- `share` is its bucket. It is `false` for a purse that does not count what its region leases.
 
 local EXACT = 9007199254740991
 local LEASE, RETURN = 1, 2
 local MOST_TRIES, WAITS_FOR_ANSWER = 16, 10
 local floor, max, min = math.floor, math.max, math.min
-local pack, unpack = struct.pack, struct.unpack
+local pack, unpack, sub = struct.pack, struct.unpack, string.sub
 
 local function plus(a, b) return min(a + b, EXACT) end
+-- Returns an amount in units of the share.
+local function price(limit, amount) return min(amount * (limit.share.unit or 1), EXACT) end
 
 -- Returns the purse of a value, or false if the value is invalid.
 local function read(value)
-  if #value ~= 80 and #value ~= 128 then return false end
+  if #value < 80 then return false end
+  -- Form 1 does not say when home was heard, and only form 3 counts.
+  local told = string.byte(value)
+  local words = #value - (told == 3 and 40 or told == 2 and 8 or 0)
+  if words ~= 80 and words ~= 128 then return false end
   local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home =
     unpack('<BBBI5I8I8I8I8I8I8I8I8I8', value)
-  if form ~= 1 or rest ~= 0 or tries > MOST_TRIES or (#value == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
+  if form < 1 or form > 3 or rest ~= 0 or tries > MOST_TRIES or (words == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
     or kind > RETURN or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home) > EXACT then
     return false
   end
   local purse = {
     kind = kind, tries = tries, number = number, left = left, period = period, ends = ends, short_until = short_until,
-    touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home,
+    touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home, stored_share = '',
+    debt = 0, heard = form > 1 and unpack('<I8', value, 81) or 0,
   }
+  if purse.heard > EXACT then return false end
+  if form == 3 then
+    local spent, first, last, debt = unpack('<I8I8I8I8', value, 89)
+    if max(spent, first, last, debt) > EXACT then return false end
+    purse.stored_share, purse.debt = sub(value, 89, 112), debt
+  end
   if kind == 0 then return purse end
-  local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, 81)
+  local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, #value - 47)
   if max(tag, amount, least, left_then, mark, till) > EXACT then return false end
   purse.tag, purse.amount, purse.least, purse.left_then, purse.mark, purse.till = tag, amount, least, left_then, mark, till
   return purse
@@ -31,6 +45,11 @@ end
 
 local function is_short(limit, purse, now)
   return now < purse.short_until and purse.short_until - now <= limit.return_after
+end
+
+-- Returns whether home is known to be short of what a request of this cost lacks. If it lacks nothing, more is not asked for.
+local function is_short_of(limit, purse, cost, now)
+  return is_short(limit, purse, now) and (cost <= purse.left or cost - purse.left > purse.left_at_home)
 end
 
 -- Returns the level below which a region asks home in the background.
@@ -69,8 +88,8 @@ local function mark(limit, purse, cost, tag, now)
     if purse.mark <= now and now - purse.mark < limit.timeout then return NOTHING end
     return again(limit, purse, now)
   end
-  local missing = max(limit.largest - purse.left, 0)
-  if missing == 0 or is_short(limit, purse, now) or purse.left >= reorder_level(limit, purse, cost) then return NOTHING end
+  local missing = max(max(limit.largest, cost) - purse.left, 0)
+  if missing == 0 or is_short_of(limit, purse, cost, now) or purse.left >= reorder_level(limit, purse, cost) then return NOTHING end
   local least = cost > purse.left and cost - purse.left or cost
   return new_word(limit, purse, LEASE, tag, missing, min(max(least, 1), missing), now)
 end
@@ -100,15 +119,23 @@ local function credit(limit, purse, text, at, marked, wanted, now)
   end
   local number, tag, kind, given, period, remains, again_after, rest = unpack('<I8I8I8I8I8I8I8I8', text, at + 8)
   if purse.kind == 0 or purse.number ~= number or purse.tag ~= tag then return false end
-  purse.kind, purse.tries, purse.left_at_home = 0, 0, rest
-  if kind == RETURN then return true end
+  purse.kind, purse.tries, purse.left_at_home, purse.heard = 0, 0, rest, min(marked, EXACT)
+  local share = purse.share
+  if kind == RETURN then
+    -- What was leased of a token bucket has been refilled, or soon will be.
+    if share and not limit.share.unit and share[2] <= purse.mark then share[1] = max(share[1] - purse.amount, 0) end
+    return true
+  end
   local spent = plus(purse.since_mark, wanted)
   purse.trip = max(spent, floor(plus(purse.trip, spent) / 2))
   purse.short_until = min(plus(marked, again_after), now + limit.return_after)
   if given > 0 then
     if purse.period ~= period then purse.left = 0 end
-    purse.left = plus(purse.left, given)
+    local paid = share and min(purse.debt, given) or 0
+    purse.left = plus(purse.left, given - paid)
     purse.period, purse.ends, purse.touched = period, plus(marked, remains), now
+    -- What the lease pays was counted when it was spent.
+    if share then share[1], purse.debt = plus(share[1], price(limit, given - paid)), purse.debt - paid end
   end
   return true
 end
@@ -117,11 +144,18 @@ return {
   -- Raises are at home.
   unraised = true,
 
-  -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and whether
-  -- nothing fits the limit.
-  new = function(numbers, at)
-    local largest, timeout, return_after, is_zero, after = unpack('<I8I8I8I8', numbers, at)
-    return {largest = largest, timeout = timeout, return_after = return_after, capacity = is_zero == 1 and 0 or largest}, after
+  -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and the
+  -- largest cost that fits the limit. With a share, reads whether it is spent, because home gives no answer, and its settings.
+  new = function(numbers, at, now)
+    local largest, timeout, return_after, ceiling, after = unpack('<I8I8I8I8', numbers, at)
+    local limit =
+      {largest = largest, timeout = timeout, return_after = return_after, capacity = ceiling}
+    if share_twin then
+      limit.is_spent = unpack('<I8', numbers, after) == 1
+      limit.share, after = share_twin.new(numbers, after + 8, now)
+      limit.outside = limit.share.outside
+    end
+    return limit, after
   end,
 
   -- A value that cannot be read becomes an empty purse.
@@ -130,9 +164,14 @@ return {
     if not bucket then
       bucket = {
         kind = 0, tries = 0, number = floor(now / 1000), left = 0, period = 0, ends = 0, short_until = 0, touched = 0, trip = 0,
-        since_mark = 0, left_at_home = 0,
+        since_mark = 0, left_at_home = 0, stored_share = value and '', debt = 0, heard = 0,
       }
       bucket.invalid = value and true
+    end
+    -- What was leased before it was counted is not known: it counts as the whole share.
+    if share_twin then
+      bucket.share = share_twin.open(limit.share, bucket.stored_share, now)
+      bucket.debt = min(bucket.debt, floor(bucket.share[1] / (limit.share.unit or 1)))
     end
     if bucket.ends <= now then bucket.left = 0 end
     bucket.limit, bucket.found, bucket.changed, bucket.now = limit, value, false, now
@@ -155,24 +194,49 @@ return {
   most = function(limit, bucket, cost)
     if limit.capacity == 0 then return 0 end
     if cost == 0 then return 2^53 end
-    return floor(bucket.left / cost)
+    local left, times = bucket.left, floor(bucket.left / cost)
+    if not limit.is_spent or cost > limit.capacity then return times end
+    local share = floor(max(limit.share.capacity - bucket.share[1], 0) / (limit.share.unit or 1))
+    if is_short(limit, bucket, bucket.now) then
+      -- The first request that lacks something has what the others have left.
+      local lacking = cost - (left - times * cost)
+      if lacking > bucket.left_at_home then return times end
+      if cost > bucket.left_at_home then share = min(share, lacking) end
+    end
+    return floor(plus(left, share) / cost)
   end,
 
+  -- What the purse lacks is paid from the share.
   charge = function(limit, bucket, cost)
-    bucket.left, bucket.since_mark, bucket.touched = bucket.left - cost, plus(bucket.since_mark, cost), bucket.now
+    local lacking = max(cost - bucket.left, 0)
+    if lacking > 0 then
+      bucket.share[1], bucket.debt = plus(bucket.share[1], price(limit, lacking)), plus(bucket.debt, lacking)
+    end
+    bucket.left, bucket.since_mark, bucket.touched =
+      bucket.left - cost + lacking, plus(bucket.since_mark, cost), bucket.now
   end,
 
   -- Undoes the last charge, if the purse was not marked or filled since. Home counts what had gone at a mark as spent.
   undo = function(limit, bucket, cost, charged, now)
     if bucket.touched ~= charged or bucket.since_mark < cost or bucket.ends <= now then return false end
-    bucket.left, bucket.since_mark = plus(bucket.left, cost), bucket.since_mark - cost
+    local back = share_twin and min(cost, bucket.debt) or 0
+    if back > 0 then
+      bucket.share[1], bucket.debt = max(bucket.share[1] - price(limit, back), 0), bucket.debt - back
+    end
+    bucket.left, bucket.since_mark = plus(bucket.left, cost - back), bucket.since_mark - cost
     return true
   end,
 
   close = function(limit, bucket)
     local kept_until = max(bucket.ends, bucket.short_until)
-    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
-      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home)
+    local share, share_until = '', 0
+    if share_twin then
+      share, share_until = share_twin.close(limit.share, bucket.share)
+      share = share .. pack('<I8', bucket.debt)
+    end
+    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', share_twin and 3 or 2, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
+      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home) .. pack('<I8', bucket.heard) .. share
+    kept_until = max(kept_until, share_until)
     if bucket.kind ~= 0 then
       value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)
       kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)

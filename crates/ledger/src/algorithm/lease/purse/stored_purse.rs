@@ -15,6 +15,11 @@
 //! | 1 | what was spent since the last mark |
 //! | 1 | what was left at home, as last heard |
 //!
+//! Then, in forms 2 and 3, the moment at which home was last heard. Form 1 is of an earlier version.
+//!
+//! If the purse counts what its region has leased, it has form 3, and four words follow: the token bucket or window of its share, and what
+//! was spent of the share without a lease.
+//!
 //! While the purse waits for an answer, the word follows:
 //!
 //! | words | content |
@@ -29,11 +34,13 @@
 use smallvec::smallvec;
 
 use super::super::{Word, WordId, WordKind};
-use crate::algorithm::step::{EXACT, State};
+use crate::algorithm::step::{EXACT, Entry, State};
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-const FORM: u64 = 1;
+const WITHOUT_HEARD: u64 = 1;
+const PLAIN: u64 = 2;
+const COUNTING: u64 = 3;
 
 /// The largest number of tries that is counted.
 pub(super) const MOST_TRIES: u64 = 16;
@@ -63,7 +70,29 @@ pub(super) struct StoredPurse {
     pub trip: u64,
     pub since_mark: u64,
     pub left_at_home: u64,
+    /// When home said that. Zero if that is not known.
+    pub heard: Timestamp,
     pub waiting: Option<PendingWord>,
+    /// `None` for a purse that does not count.
+    pub share: Option<StoredShare>,
+}
+
+/// What a region has leased, or spent without home, as the state of its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StoredShare {
+    pub words: [u64; 3],
+    /// What was spent without a lease, in thousandths: the next leases pay it.
+    pub debt: u64,
+    /// Zero before the share is opened at a moment.
+    pub kept_until: Timestamp,
+}
+
+impl StoredShare {
+    /// Returns the share of an entry of a token bucket or fixed window, and a debt.
+    pub(super) fn of(entry: &Entry, debt: u64) -> Option<StoredShare> {
+        let words = <[u64; 3]>::try_from(&entry.state[..]).ok()?;
+        Some(StoredShare { words, debt, kept_until: entry.kept_until })
+    }
 }
 
 impl StoredPurse {
@@ -79,7 +108,9 @@ impl StoredPurse {
             trip: 0,
             since_mark: 0,
             left_at_home: 0,
+            heard: Timestamp(0),
             waiting: None,
+            share: None,
         }
     }
 
@@ -88,7 +119,18 @@ impl StoredPurse {
         let (&[head, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home], rest) =
             state.split_first_chunk::<10>()?;
         let (form, kind, tries) = (head & 0xff, head >> 8 & 0xff, head >> 16);
-        if form != FORM || state.iter().any(|word| *word > EXACT) {
+        let (heard, rest) = match form {
+            PLAIN | COUNTING => rest.split_first().map(|(heard, rest)| (Timestamp(*heard), rest))?,
+            _ => (Timestamp(0), rest),
+        };
+        let (share, rest) = match form {
+            COUNTING => {
+                let (&[spent, first, last, debt], rest) = rest.split_first_chunk::<4>()?;
+                (Some(StoredShare { words: [spent, first, last], debt, kept_until: Timestamp(0) }), rest)
+            }
+            _ => (None, rest),
+        };
+        if !matches!(form, WITHOUT_HEARD | PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
             return None;
         }
         let waiting = match (kind, rest) {
@@ -109,14 +151,17 @@ impl StoredPurse {
             trip,
             since_mark,
             left_at_home,
+            heard,
             waiting,
+            share,
         })
     }
 
     pub(super) fn pack(&self) -> State {
         let head = self.waiting.map_or(0, |waiting| waiting.kind.code() << 8 | waiting.tries << 16);
+        let form = if self.share.is_some() { COUNTING } else { PLAIN };
         let mut state: State = smallvec![
-            FORM | head,
+            form | head,
             self.number,
             self.left,
             self.period.0,
@@ -126,7 +171,11 @@ impl StoredPurse {
             self.trip,
             self.since_mark,
             self.left_at_home,
+            self.heard.0,
         ];
+        if let Some(StoredShare { words: [spent, first, last], debt, .. }) = self.share {
+            state.extend([spent, first, last, debt]);
+        }
         if let Some(PendingWord { tag, amount, least, left, mark, until, .. }) = self.waiting {
             state.extend([tag, amount, least, left, mark.0, until.0]);
         }

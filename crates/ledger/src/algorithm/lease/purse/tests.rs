@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
+use crate::algorithm::lease::Word;
 use crate::algorithm::{Algorithm, State};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_000_000);
@@ -70,7 +71,7 @@ impl Region {
             period,
             remains: Micros(remains),
             again_after: Micros(again),
-            rest: Cost::from_tokens(500),
+            rest: Cost::from_tokens(if given > 0 { 500 } else { 0 }),
         };
         self.act(PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() }) == PurseReply::Credited
     }
@@ -101,7 +102,7 @@ fn a_purse_that_is_empty_asks_home_and_pays_what_home_gives() {
     assert!(id.number > NOW.0 / 1000);
     assert!(region.credit(&word, 4, PERIOD, 3600 * SECOND, 0));
     assert!(region.pays(3) && !region.pays(2) && region.pays(1));
-    assert_eq!(region.pay(101), ChargeResult::Never);
+    assert_eq!(region.pay(1001), ChargeResult::Never);
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn an_invalid_state_is_an_empty_purse() {
     let mut region = Region::filled();
     let valid = region.state.clone().unwrap();
     assert!(is_purse(&valid));
-    for (index, word) in [(0, 2), (0, 1 | 3 << 8), (0, 1 | 1 << 8), (2, EXACT + 1)] {
+    for (index, word) in [(0, 1), (0, 3), (0, 4), (0, 2 | 3 << 8), (0, 2 | 1 << 8), (2, EXACT + 1)] {
         let mut state = valid.clone();
         state[index] = word;
         assert!(!is_purse(&state));
@@ -249,4 +250,54 @@ fn the_level_is_what_is_left_in_the_purse_and_at_home() {
     region.wait(3_600_000_000);
     let level = region.purse.step(region.state.as_deref(), Cost::ONE, region.now).untouched;
     assert_eq!((level.remaining.whole(), level.reset_after), (1000, Micros(0)));
+}
+
+#[test]
+fn a_request_that_costs_more_than_the_largest_lease_gets_one_of_its_own_size() {
+    let mut region = Region::filled();
+    let before = region.purse.step(region.state.as_deref(), Cost::default(), region.now).untouched;
+    assert_eq!(region.pay(300), ChargeResult::Short { wait: ASK_HOME });
+    let word = region.mark(300, 9).unwrap().word;
+    assert_eq!((word.amount.whole(), word.least.whole(), word.left.whole()), (200, 200, 100));
+    assert!(before.remaining > Cost::default());
+}
+
+#[test]
+fn home_that_is_short_of_a_large_cost_is_asked_for_a_small_one() {
+    let mut region = Region::new();
+    let marked = region.mark(300, 1).unwrap();
+    let answer = HomeAnswer::Answer {
+        id: marked.word.id,
+        kind: marked.word.kind,
+        given: Cost::default(),
+        period: PERIOD,
+        remains: Micros(3600 * SECOND),
+        again_after: Micros(3600 * SECOND),
+        rest: Cost::from_tokens(20),
+    };
+    let act = PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() };
+    assert_eq!(region.act(act), PurseReply::Credited);
+    assert_eq!(region.pay(21), ChargeResult::Short { wait: Micros(60 * SECOND) });
+    assert_eq!(region.mark(21, 2), None);
+    assert_eq!(region.pay(20), ChargeResult::Short { wait: ASK_HOME });
+    assert!(region.mark(20, 2).is_some());
+}
+
+#[test]
+fn a_purse_of_an_earlier_version_is_read_and_learns_when_home_was_heard() {
+    let mut region = Region::filled();
+    let Algorithm::Purse(purse) = region.purse else { panic!("no purse") };
+    let mut words = region.state.clone().unwrap();
+    assert_eq!((words.len(), purse.heard(Some(&words), region.now)), (11, Some(NOW)));
+    // The first form has no moment at which home was heard.
+    words.pop();
+    words[0] = 1;
+    region.state = Some(words);
+    assert_eq!(purse.heard(region.state.as_deref(), region.now), None);
+    assert!(region.pays(95) && !region.pays(6));
+    let word = region.mark(1, 4).unwrap();
+    region.wait(30_000);
+    assert!(region.credit(&word, 95, PERIOD, 3600 * SECOND, 0));
+    assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(word.mark));
+    assert!(region.pays(100));
 }
