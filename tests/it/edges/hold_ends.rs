@@ -117,7 +117,7 @@ fn what_is_settled_after_a_reload_is_recorded_under_the_attribute_of_the_take() 
         of.map(|data| data["quantity"].as_u64().unwrap()).sum::<u64>()
     };
     eventually("both are recorded", || named((json!("descriptor:kind"), json!("job"))) == 5);
-    eventually("a subject of an attribute that is gone is none", || named((Value::Null, Value::Null)) == 7);
+    eventually("without the attribute it has no subject", || named((Value::Null, Value::Null)) == 7);
 }
 
 #[test]

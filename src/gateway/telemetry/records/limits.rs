@@ -117,7 +117,7 @@ impl RecordedLimits {
         })
     }
 
-    /// Returns a subject that was kept under an earlier configuration. One of an attribute that is not in this one is none.
+    /// Returns a subject that was kept under an earlier configuration. If this one does not list its attribute, the hold has no subject.
     pub(crate) fn subject_of_hold<'s>(&self, held: &'s HeldSubject) -> Subject<'s> {
         match held.attribute.index(self.attributes.iter().map(|listed| &*listed.text)) {
             Some(attribute) => Subject { attribute, value: Cow::Borrowed(&held.value) },

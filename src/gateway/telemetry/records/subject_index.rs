@@ -36,7 +36,7 @@ pub(crate) struct IndexedSubject {
     /// When the bucket was last charged, and until when it is listed.
     pub charged: Timestamp,
     pub until: Timestamp,
-    /// When the last request arrived that was told which thresholds the bucket has reached. Zero if there was none.
+    /// When the last request arrived that learned from the store which thresholds the bucket has reached. Zero without such a request.
     told: Timestamp,
     telling: Telling,
 }
