@@ -13,7 +13,7 @@ use books::LossOf;
 use play::{Run, Setup, play};
 use site::{Fault, StoreKind};
 
-use crate::support::{print_measured, short_or_long};
+use crate::support::{chosen_runs, print_measured, short_or_long};
 
 /// How many sites run at the same time.
 const SITES: u64 = 3;
@@ -55,7 +55,7 @@ fn random(seed: u64) -> Setup {
 
 #[test]
 fn records_are_what_the_buckets_say_or_differ_by_what_a_fault_explains() {
-    let setups: Vec<Setup> = short_or_long(short(), (0..200).map(random).collect());
+    let setups: Vec<Setup> = short_or_long(short(), chosen_runs(0..200).map(random).collect());
     let next = AtomicU64::new(0);
     let runs: Vec<Run> = std::thread::scope(|scope| {
         let lane = || {
