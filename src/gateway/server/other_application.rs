@@ -148,6 +148,28 @@ async fn a_body_longer_than_the_limit_is_rejected_before_the_application_sees_it
 }
 
 #[tokio::test]
+async fn the_first_request_of_a_connection_is_answered_although_it_comes_after_the_shutdown() {
+    let (server, _) = server("");
+    let (mut client, stream) = tokio::io::duplex(64 << 10);
+    let (leave, shutdown) = watch::channel(false);
+    let serving = tokio::spawn(async move { server.process_new(Box::new(stream), &shutdown).await.is_none() });
+    for step in 0..40 {
+        tokio::task::yield_now().await;
+        if step == 20 {
+            leave.send_replace(true);
+        }
+    }
+    assert!(!serving.is_finished());
+    client.write_all(b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    // No second request is waited for.
+    let mut read = String::new();
+    let whole = client.read_to_string(&mut read);
+    tokio::time::timeout(Duration::from_secs(10), whole).await.expect("the connection stays open").unwrap();
+    assert_eq!(bodies(&read), ["[/late]"], "{read}");
+    assert!(serving.await.unwrap());
+}
+
+#[tokio::test]
 async fn a_connection_beyond_the_limit_is_answered_503_and_those_before_it_stay_open() {
     let (server, _) = server("limits:\n  connections: 1\n");
     let (mut first, stream) = tokio::io::duplex(64 << 10);

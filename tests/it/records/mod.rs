@@ -7,6 +7,7 @@ mod disk;
 mod exits;
 mod lines;
 mod listed;
+mod plans;
 mod threshold_runs;
 mod thresholds;
 

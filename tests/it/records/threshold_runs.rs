@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::read;
 use crate::support::bucket_command::{bucket, document};
-use crate::support::{Gateway, Orphan, Redis, Upstream, eventually, print_measured, short_or_long};
+use crate::support::{Gateway, Orphan, Redis, Upstream, chosen_runs, eventually, print_measured, short_or_long};
 
 const LIMIT: u64 = 40;
 /// What a raise adds. Its amounts are above all that were reported before.
@@ -210,8 +210,8 @@ impl Drop for EndOfCalls<'_> {
 fn each_threshold_has_one_line_over_three_gateways_whatever_an_operator_does() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
     let mut site = Site::start(&upstream, &redis);
-    let runs = short_or_long(5, 100);
-    (0..runs).for_each(|seed| site.play(seed));
+    let runs = short_or_long(0..5, chosen_runs(0..100));
+    runs.clone().for_each(|seed| site.play(seed));
     // Also after all is over.
-    (0..runs).for_each(|seed| site.are_right(seed, &format!("user-{seed}")));
+    runs.for_each(|seed| site.are_right(seed, &format!("user-{seed}")));
 }

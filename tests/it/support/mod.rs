@@ -60,7 +60,7 @@ pub(crate) use observed_response::{ObservedResponse, observed_response};
 pub(crate) use orphan::{Orphan, await_more, hand_over};
 pub(crate) use pgbouncer::PgBouncer;
 pub(crate) use postgres::Postgres;
-pub(crate) use proof::{short_or_long, shortened_or_real};
+pub(crate) use proof::{chosen_runs, short_or_long, shortened_or_real};
 pub(crate) use redis::{Redis, free_port, node_list};
 pub(crate) use redis_cluster::{RedisCluster, Replicas};
 pub(crate) use relay::{Answers, Relay};

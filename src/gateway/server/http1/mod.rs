@@ -74,6 +74,7 @@ impl<A: Http1Application> Http1Server<A> {
             if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.state).await {
                 return;
             }
+            idle_timeout.note_request();
             // The configuration may have changed while the connection was idle, so it is loaded only now.
             let bounds = self.state.snapshot.load().config.bounds;
             let head = match read_head(&mut stream, &bounds, &self.state).await {

@@ -15,7 +15,7 @@ use base::http_protocol::HttpProtocol;
 use base::time;
 
 /// How long a connection without any bytes is kept when the process shuts down, because bytes may be on their way.
-const LAST_WAIT: Duration = Duration::from_millis(100);
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Detects the protocol that the client speaks, and returns it with the bytes that were read. `None` if the connection must be
 /// closed, because nothing arrives in time or the client has disconnected.

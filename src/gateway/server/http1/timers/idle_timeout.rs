@@ -1,9 +1,13 @@
 //! Ends a connection between two requests: after `limits.idle_timeout`, when the process shuts down, or when the
 //! current certificates no longer admit the client.
+//!
+//! A connection without any request is not closed at once when the process shuts down: its client may have sent the first one,
+//! and could not know.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Buf;
 
@@ -12,7 +16,10 @@ use super::reusable_timer::ReusableTimer;
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::server::tls::client_exclusion::ClientExclusion;
-use base::time::{Clock, Timestamp};
+use base::time::{self, Clock, Timestamp};
+
+/// How long a connection without any request is kept when the process shuts down, because a request may be on its way.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Waits for the first byte of a head. Returns `false` if the connection must be closed, for example after the idle
 /// timeout.
@@ -28,14 +35,20 @@ pub(crate) async fn wait_for_first_byte(
         let timeout = state.snapshot.load().config.bounds.idle_timeout;
         let end = state.clock.now().plus(timeout);
         let read = poll_fn(|cx| match stream.poll_read_ahead(cx) {
-            Poll::Ready(read) => Poll::Ready(Some(read.unwrap_or(0))),
-            Poll::Pending => idle_timeout.poll(end, &state.clock, cx).map(|()| None),
+            Poll::Ready(read) => Poll::Ready(Ok(read.unwrap_or(0))),
+            Poll::Pending => idle_timeout.poll(end, &state.clock, cx).map(Err),
         });
         match read.await {
-            Some(0) => return false,
-            Some(_) => {}
-            None => {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(reason) => {
                 read_what_arrived(stream).await;
+                let is_new = reason == IdleEnd::Shutdown && !idle_timeout.had_request;
+                if is_new && !begins_head(stream, &mut skipped) {
+                    let first = poll_fn(|cx| stream.poll_read_ahead(cx));
+                    // Boxed, to keep the task of every connection small. An error is found again by the next read or write.
+                    let _ = Box::pin(time::timeout(FIRST_REQUEST, first)).await;
+                }
                 return begins_head(stream, &mut skipped);
             }
         }
@@ -66,10 +79,23 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
+/// The reason why the wait between two requests ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdleEnd {
+    Shutdown,
+    /// The certificates in force no longer admit the client.
+    Excluded,
+    Timeout,
+}
+
 /// The reasons to end the wait between two requests: the idle timeout, the shutdown of the process, and the exclusion
 /// of the client.
 pub(crate) struct IdleTimeout<S> {
     shutdown: S,
+    /// Whether `shutdown` has ended. It must not be polled again.
+    is_shut_down: bool,
+    /// Whether the connection had a request.
+    had_request: bool,
     shutdown_woken: PollOnWake,
     exclusion: ClientExclusion,
     timer: ReusableTimer,
@@ -78,7 +104,13 @@ pub(crate) struct IdleTimeout<S> {
 impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
     /// Makes the timeout of one connection. `shutdown` is a future that ends when the process shuts down.
     pub(crate) fn new(shutdown: S, exclusion: ClientExclusion) -> IdleTimeout<S> {
-        IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), exclusion, timer: ReusableTimer::coarse() }
+        let (shutdown_woken, timer) = (PollOnWake::default(), ReusableTimer::coarse());
+        IdleTimeout { shutdown, is_shut_down: false, had_request: false, shutdown_woken, exclusion, timer }
+    }
+
+    /// Notes that the connection had a request.
+    pub(crate) fn note_request(&mut self) {
+        self.had_request = true;
     }
 
     /// Whether the certificates in force no longer admit the client.
@@ -86,17 +118,17 @@ impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
         poll_fn(|cx| Poll::Ready(self.exclusion.poll(cx).is_ready())).await
     }
 
-    /// Becomes ready when the process shuts down or the client is excluded, or at `deadline`. After that, only
-    /// [`IdleTimeout::is_client_excluded`] may be called.
-    pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
+    /// Becomes ready when the process shuts down or the client is excluded, or at `deadline`.
+    pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<IdleEnd> {
         let shutdown = Pin::new(&mut self.shutdown);
-        if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {
-            return Poll::Ready(());
+        self.is_shut_down = self.is_shut_down || self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready();
+        if self.is_shut_down {
+            return Poll::Ready(IdleEnd::Shutdown);
         }
         if self.exclusion.poll(cx).is_ready() {
-            return Poll::Ready(());
+            return Poll::Ready(IdleEnd::Excluded);
         }
-        self.timer.poll(deadline, clock, cx)
+        self.timer.poll(deadline, clock, cx).map(|()| IdleEnd::Timeout)
     }
 }
 
