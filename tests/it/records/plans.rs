@@ -1,5 +1,5 @@
-//! A period of customers with three plans, over two gateways on one store: one is told of 80 %, gets a raise and is refused at the new
-//! number, and the records are what the buckets say, to the unit.
+//! A period of customers with three plans, over two gateways on one store: 80 % of a limit is reported, its customer gets a raise and
+//! is refused at the new number, and the records are what the buckets say, to the unit.
 
 use super::{read, send};
 use crate::support::bucket_command::bucket;
@@ -38,7 +38,7 @@ fn play(store: &str, last: &str) {
     let upstream = Upstream::start();
     let mut gateways = [(); 2].map(|()| Gateway::start(&upstream, &format!("{store}\n{RULES}")));
     for gateway in &gateways {
-        // No threshold is told before.
+        // No threshold is reported before.
         gateway.expect("rate_limiter_live_gateways", &[], 2.0);
     }
     let mut acme = granted(&gateways, 40, "acme", "pro");
@@ -46,12 +46,12 @@ fn play(store: &str, last: &str) {
     let zed = granted(&gateways, 30, "zed", "enterprise");
     assert_eq!((acme, bob, zed), ([20; 2], [5; 2], [15; 2]));
     assert_eq!(usage(&gateways[1]), (50, 40));
-    let is_told = |share: &str, amount: u64| {
+    let is_reported = |share: &str, amount: u64| {
         let lines = gateways.iter().flat_map(|gateway| read(&gateway.file("records.jsonl")));
         let of_acme = lines.filter(|line| line["type"] == "tollgate.threshold" && line["data"]["subject"] == "acme");
         of_acme.filter(|line| line["data"]["threshold"] == share && line["data"]["quantity"] == amount).count() == 1
     };
-    eventually("80 % is told", || is_told("80%", 40));
+    eventually("80 % is reported", || is_reported("80%", 40));
     for _ in 0..2 {
         let raise = ["raise", "pro", "header:x-user=acme", "+25", "--until", "period-end", "--id", "ticket-1"];
         let raised = bucket(&gateways[0], &raise);
@@ -65,7 +65,7 @@ fn play(store: &str, last: &str) {
     });
     assert_eq!(granted(&gateways, 10, "acme", "pro"), [0, 0]);
     assert_eq!(usage(&gateways[0]), (75, 75));
-    eventually("the shares of the larger limit are told", || is_told("80%", 60) && is_told("100%", 75));
+    eventually("the shares of the larger limit are reported", || is_reported("80%", 60) && is_reported("100%", 75));
 
     for (gateway, signal) in gateways.iter_mut().zip(["TERM", last]) {
         gateway.signal(signal);
