@@ -101,7 +101,7 @@ impl Play {
             let only = rng.u8(0..BUCKETS);
             let one = |_| {
                 let bucket = if self.calls == Calls::OfOneBucket { only } else { rng.u8(0..BUCKETS) };
-                let act = act(rng, bucket, key(bucket), &said, seen, unit);
+                let act = act(rng, bucket, &said, seen, unit);
                 BucketAct { key: key(bucket), limit: limit(bucket, is_reloaded, unit), tag: LimitTag::default(), act }
             };
             let acts: Vec<BucketAct> = (0..4).map(one).collect();

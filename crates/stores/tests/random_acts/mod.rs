@@ -11,7 +11,6 @@ use ledger::algorithm::lease::{
     Home, HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, RegionId, Word, WordId, WordKind,
 };
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
-use ledger::bucket_key::BucketKey;
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::cost::Cost;
 use ledger::{Micros, Timestamp};
@@ -61,8 +60,6 @@ pub(crate) const BUCKETS: u8 = 11;
 #[derive(Default)]
 pub(crate) struct Said {
     words: Vec<MarkedWord>,
-    /// The last word of each purse.
-    of_purses: HashMap<BucketKey, MarkedWord>,
     answers: Vec<(HomeAnswer, Timestamp)>,
 }
 
@@ -93,7 +90,7 @@ fn word(rng: &mut Rng, said: &Said, now: Timestamp, unit: u64) -> Word {
     Word { id: WordId { number, tag: rng.u64(0..1 << 53) }, kind, amount, least, left, period }
 }
 
-pub(crate) fn act(rng: &mut Rng, bucket: u8, key: BucketKey, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
+pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
     if bucket < 5 {
         return LeaseAct::Word(RegionId(rng.u64(1..4)), word(rng, said, now, unit));
     }
@@ -106,8 +103,7 @@ pub(crate) fn act(rng: &mut Rng, bucket: u8, key: BucketKey, said: &Said, now: T
         },
         4 => PurseAct::Surplus { tag },
         _ if said.answers.is_empty() || rng.u8(0..4) == 0 => {
-            let own = said.of_purses.get(&key).filter(|_| rng.bool());
-            let Some(word) = own.or(said.words.last()) else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
+            let Some(word) = said.words.last() else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
             let answer = HomeAnswer::Answer {
                 id: word.word.id,
                 kind: word.word.kind,
@@ -139,7 +135,6 @@ pub(crate) fn note(
     let kind = match (reply, one.act) {
         (LeaseReply::Purse(PurseReply::Send(word)), _) => {
             said.words.push(word);
-            said.of_purses.insert(one.key, word);
             "sent"
         }
         (LeaseReply::Purse(PurseReply::Credited), _) => "credited",
