@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderName;
+use http::request::Parts;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -36,6 +37,8 @@ use stores::{EventSink, GivenBack, Inspector};
 
 /// The header field that carries a [`BucketQuery`] to the admin listener.
 pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
+/// The header field with the user who runs a command, as the command reports. For changes without a [`BucketQuery`].
+pub(crate) const USER_FIELD: HeaderName = HeaderName::from_static("tollgate-user");
 /// The longest value of the field [`QUERY_FIELD`], in bytes.
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
@@ -84,13 +87,23 @@ impl BucketQuery {
 
     /// Returns the name of the user, cut for the log.
     fn shown_user(&self) -> String {
-        self.user.chars().take(LONGEST_USER).collect()
+        cut(&self.user)
     }
 
     fn decode(field: &[u8]) -> Option<BucketQuery> {
         let json = URL_SAFE_NO_PAD.decode(field.get(..LONGEST.min(field.len()))?).ok()?;
         serde_json::from_slice(&json).ok()
     }
+}
+
+/// Returns the user that a request reports in its field [`USER_FIELD`], cut for the log. `None` without a name.
+pub(super) fn reported_user(head: &Parts) -> Option<String> {
+    let name = head.headers.get(USER_FIELD)?.to_str().ok()?;
+    (!name.is_empty()).then(|| cut(name))
+}
+
+fn cut(user: &str) -> String {
+    user.chars().take(LONGEST_USER).collect()
 }
 
 /// Decodes the query in the header field. `permits` returns whether the request permits the change `reset`, `grant`, `ban` or
