@@ -37,7 +37,7 @@ pub(crate) fn without_quotations(message: &str, text: &str) -> String {
 /// Words that end the name of a secret.
 const SECRETS: [&str; 4] = ["password", "secret", "token", "_key"];
 
-/// Returns the text up to a secret in it, as in `a password:…`: two lines are one text if the space behind the colon is missing.
+/// Returns the text up to a secret in it, as in `a password:…`: two lines are one text if the space after the colon is missing.
 pub(crate) fn without_secret(text: &str) -> Cow<'_, str> {
     let ends = text.match_indices(':').map(|(at, _)| text.split_at(at).0);
     match ends.into_iter().find(|before| SECRETS.iter().any(|secret| before.ends_with(secret))) {
