@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::bucket_log;
 use super::failure::{Failure, with_hint};
-use crate::gateway::bucket_query::{BucketQuery, QUERY_FIELD};
+use crate::gateway::bucket_query::{BucketQuery, QUERY_FIELD, USER_FIELD};
 use crate::gateway::buckets::OPERATOR_FIELD;
 use base::endpoint_address::EndpointAddress;
 use base::reachable::reachable;
@@ -121,6 +122,14 @@ pub(super) fn query(address: &AdminAddress, method: Method, query: &BucketQuery)
     ask_with(address, method, "/buckets", &format!("{QUERY_FIELD}: {}\r\n", query.encode()))
 }
 
+/// Returns the field with the user who runs the command, for the log line about a change. Empty without a change, and for a name
+/// that is no value of a field.
+fn user_field(method: Method) -> String {
+    let user = bucket_log::user();
+    let is_value = user.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if method == Method::Get || !is_value { String::new() } else { format!("{USER_FIELD}: {user}\r\n") }
+}
+
 fn ask_with(address: &AdminAddress, method: Method, path: &str, fields: &str) -> Result<Value, Failure> {
     let (line, permit) = match method {
         Method::Get => (format!("GET {path}"), String::new()),
@@ -134,7 +143,7 @@ fn ask_with(address: &AdminAddress, method: Method, path: &str, fields: &str) ->
         )
     };
     let authorization = address.authorization()?;
-    let fields = permit + &authorization + fields;
+    let fields = permit + &authorization + &user_field(method) + fields;
     let stream = send(&address.address, &line, &fields, SEARCH_TIMEOUT).map_err(nobody)?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(nobody)?;

@@ -99,6 +99,17 @@ fn initialize(
                     what,
                     "name a user who may create tables and roles with --user, or give them the output of --print",
                 )),
+                _ if fault.detail.contains("password missing") => {
+                    let hint = match login {
+                        Login::As { user, .. } => {
+                            format!(
+                                "--password-file FILE names a file with the password of {user}; PGPASSWORD is not read"
+                            )
+                        }
+                        Login::OfGateway => "name the password in `store.postgres.password_file`".to_owned(),
+                    };
+                    Err(with_hint(what, hint))
+                }
                 _ => Err(what.into()),
             }
         }

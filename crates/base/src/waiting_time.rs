@@ -1,4 +1,4 @@
-//! Displays how long something takes: in seconds, or beyond two days in days with the date of its end.
+//! Displays how long something takes: in seconds, beyond two hours also in hours, or beyond two days in days with the date of its end.
 
 use std::fmt;
 
@@ -7,8 +7,9 @@ use crate::time::Micros;
 /// The longest time that is displayed in seconds.
 const LONGEST: u64 = 2 * DAY;
 const DAY: u64 = 86_400;
+const HOUR: u64 = 3_600;
 
-/// A time until a moment. Displayed rounded up: `45s`, `12.4 days`.
+/// A time until a moment. Displayed rounded up: `45s`, `39190s (10.9 h)`, `12.4 days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingTime(pub Micros);
 
@@ -28,7 +29,13 @@ impl fmt::Display for WaitingTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.ceil_seconds();
         if !self.is_long() {
-            return write!(f, "{seconds}s");
+            write!(f, "{seconds}s")?;
+            let tenths = seconds.div_ceil(HOUR / 10);
+            return match tenths % 10 {
+                _ if seconds <= 2 * HOUR => Ok(()),
+                0 => write!(f, " ({} h)", tenths / 10),
+                tenth => write!(f, " ({}.{tenth} h)", tenths / 10),
+            };
         }
         let tenths = seconds.div_ceil(DAY / 10);
         match tenths % 10 {
@@ -45,7 +52,8 @@ mod tests {
     #[test]
     fn more_than_two_days_are_days_with_a_date() {
         let shown = |seconds: u64| WaitingTime(Micros(seconds * 1_000_000)).with_end_if_long(|| "then".to_owned());
-        assert_eq!([0, 45, LONGEST].map(shown), ["0s", "45s", "172800s"]);
+        assert_eq!([0, 45, 7200, LONGEST].map(shown), ["0s", "45s", "7200s", "172800s (48 h)"]);
+        assert_eq!(shown(39_190), "39190s (10.9 h)");
         assert_eq!(
             [LONGEST + 1, 3 * DAY, 1_071_360, 31 * DAY - 1].map(shown),
             ["2.1 days (then)", "3 days (then)", "12.4 days (then)", "31 days (then)"]

@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::keys::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
 use crate::keys::admin::{ADMIN_TYPE, admin};
 use crate::keys::check::{CHECK, allowed};
-use crate::keys::client_tls::ClientTls;
 use crate::keys::cors::{CORS, CorsReader};
 use crate::keys::drain::{DRAIN, drain};
 use crate::keys::error_pages::{ERROR_PAGE, error_pages};
@@ -42,14 +41,15 @@ use crate::keys::rules::{RULE, RuleDefaults};
 use crate::keys::store::home::Home;
 use crate::keys::store::{STORE, store};
 use crate::keys::threads::THREADS;
-use crate::keys::upstreams::upstream::{Scheme, UPSTREAM, Upstream};
-use crate::keys::upstreams::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
-use crate::keys::upstreams::{UPSTREAM_ENTRY, upstreams};
+use crate::keys::upstreams::UPSTREAM_ENTRY;
+use crate::keys::upstreams::short_form::upstreams_of;
+use crate::keys::upstreams::upstream::UPSTREAM;
+use crate::keys::upstreams::upstream_timeouts::{UPSTREAM_TIMEOUTS, upstream_timeouts};
 use crate::keys::usage::{USAGE, usage};
 use crate::language::environment::Environment;
 use crate::language::key::{FileKeys, Key, Mapping, PATH, TEXT, Type};
 use crate::language::problem::{Problem, Problems, Purpose, Report};
-use crate::language::reader::{Field, Section};
+use crate::language::reader::Field;
 use crate::language::remarks::Remarks;
 use crate::language::substitution;
 use crate::language::tree;
@@ -60,7 +60,6 @@ use crate::lints::bans::divided_bans;
 use crate::lints::location::Finding;
 use crate::lints::valid_rest::ValidRest;
 use request::key_places::KeyPlaces;
-use rules::route::DEFAULT;
 use rules::route::llm_settings::LlmSettings;
 use rules::route::route_set::RouteSet;
 use rules::rule::{OnStoreFailure, RuleSource};
@@ -212,18 +211,32 @@ impl Config {
         environment: Environment<'_>,
     ) -> Result<Config, Problems> {
         let report = Report::new(purpose).of_keys(FILE_KEYS);
-        let mut tree = match tree::read(bytes, &report) {
-            Ok(tree) => tree,
+        match tree::read(bytes, &report) {
+            Ok(tree) => Config::of_tree(tree, &report, purpose, file, bytes, environment),
             Err(problem) => {
                 let mut problems = report.into_problems();
                 problems.push(problem);
-                return Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() });
+                Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() })
             }
-        };
-        substitution::expand(&mut tree, environment.variable, &report);
-        let checked = checked(Field::root(&tree, &report), environment);
+        }
+    }
+
+    /// Reads the tree of a gateway.yaml with these bytes, as [`Config::parse_for`] does.
+    ///
+    /// # Errors
+    /// All problems of the tree, and of the files that it names.
+    pub(crate) fn of_tree(
+        mut tree: Node,
+        report: &Report,
+        purpose: Purpose,
+        file: &str,
+        bytes: &[u8],
+        environment: Environment<'_>,
+    ) -> Result<Config, Problems> {
+        substitution::expand(&mut tree, environment.variable, report);
+        let checked = checked(Field::root(&tree, report), environment);
         let remarks = report.remarks();
-        match (report.into_problems(), checked) {
+        match (report.problems(), checked) {
             (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
                 let config = Config { remarks, ..config };
                 let divided = divided_bans(&config, &tree);
@@ -231,19 +244,21 @@ impl Config {
                     let problems = divided.into_iter().map(Finding::into_problem).collect();
                     return Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() });
                 }
-                let warnings = lints::warnings(&config, &allowed, &tree);
+                let mut warnings = lints::warnings(&config, &allowed, &tree);
+                report.conceal_in(&mut warnings);
                 let warnings = Warnings { file: file.to_owned(), warnings };
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
             }
             (problems, _) => {
                 // To run the gateway, the file is read once, because it may be a pipe. Warnings would need a second
                 // reading.
-                let warnings = match purpose {
+                let mut warnings = match purpose {
                     Purpose::Run => Vec::new(),
                     Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {
                         warnings_beside(&problems, &tree, remarks, environment)
                     }
                 };
+                report.conceal_in(&mut warnings);
                 Err(Problems { file: file.to_owned(), problems, warnings })
             }
         }
@@ -397,41 +412,6 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         hash: String::new(),
     };
     Some(CheckedFile { config, allowed: allowed? })
-}
-
-/// Reads the upstream of `upstream`, or the upstreams of `upstreams`. Empty if the gateway proxies nothing.
-fn upstreams_of(
-    file: &Section<'_>,
-    timeouts: Option<UpstreamTimeouts>,
-    environment: Environment<'_>,
-    attributes: AttributeReader<'_>,
-) -> Option<Vec<Upstream>> {
-    let Some(short) = file.get("upstream") else {
-        if !file.has("upstreams") && !file.has("routes") {
-            if file.get("listeners").is_some_and(|listeners| listeners.is_list_with("decide")) {
-                return Some(Vec::new());
-            }
-            file.wrong("upstream", "missing");
-            return None;
-        }
-        let answer_themselves = |routes: Field<'_>| routes.is_list_without("upstream");
-        if !file.has("upstreams") && file.get("routes").is_some_and(answer_themselves) {
-            return Some(Vec::new());
-        }
-        let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
-        return file.need("routes").and(upstreams);
-    };
-    for long in ["upstreams", "routes"] {
-        file.unwanted(long, "must not stand beside `upstream`, which is short for one upstream and one route to it");
-    }
-    // `upstreams` is checked too, although it must not stand beside `upstream`.
-    file.get("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
-    let endpoint = short.known_or("http://unknown.invalid", |field| UPSTREAM.read(field))?;
-    let tls = match endpoint.scheme {
-        Scheme::Http => None,
-        Scheme::Https => Some(Arc::new(ClientTls::default().client_of_any_host(file)?)),
-    };
-    Some(vec![Upstream::of_one_name(DEFAULT, endpoint, tls, timeouts?)])
 }
 
 /// Returns the first eight hexadecimal digits of the SHA-256 hash.

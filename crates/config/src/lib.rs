@@ -35,6 +35,8 @@ mod log_format;
 pub mod log_listing;
 mod schema;
 mod sources;
+#[cfg(test)]
+mod undisclosed_values;
 
 pub use config::Config;
 pub use keys::access_log;

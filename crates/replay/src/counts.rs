@@ -28,8 +28,15 @@ pub struct Counts {
     /// For each attribute, the number of requests that were decided as if they lacked it, because their lines have no
     /// value.
     pub missing: HashMap<Attribute, u64>,
-    /// For each policy, by its index, the number of requests whose rule was taken from the gateway's own log.
-    pub as_logged: HashMap<usize, u64>,
+    /// For each policy, by its index, the requests whose rule was taken from the gateway's own log.
+    pub as_logged: HashMap<usize, AsLoggedCount>,
+}
+
+/// The number of requests for which the rule that was logged is taken again, and the attributes that would choose the rule.
+#[derive(Clone, Debug, Default)]
+pub struct AsLoggedCount {
+    pub lines: u64,
+    pub lacking: Vec<Attribute>,
 }
 
 /// How often a limit in shadow mode was checked, and how often it would have refused.
@@ -98,6 +105,28 @@ impl Counts {
                 if !self.lacking.contains(&field) {
                     self.lacking.push(field);
                 }
+            }
+        }
+    }
+
+    /// Counts a request for which the rule of a policy was taken from the log, because attributes for these questions are lacking.
+    pub(crate) fn count_as_logged(
+        &mut self,
+        rules: &RuleSource,
+        policy: usize,
+        answered: &[OpenPart<'_>],
+        lacks: impl Fn(&Attribute) -> bool,
+    ) {
+        let count = self.as_logged.entry(policy).or_default();
+        count.lines += 1;
+        if count.lines > 1 {
+            // Later requests lack the same attributes.
+            return;
+        }
+        let of_policy = answered.iter().filter(|part| part.question.is_of(policy));
+        for attribute in of_policy.flat_map(|part| part.readable(rules)).filter(|attribute| lacks(attribute)) {
+            if !count.lacking.contains(attribute.source()) {
+                count.lacking.push(attribute.source().clone());
             }
         }
     }

@@ -16,6 +16,13 @@ pub enum OpenQuestion {
     Rules { policy: usize, rule: Option<usize> },
 }
 
+impl OpenQuestion {
+    /// Whether the question is about rules of this policy.
+    pub(crate) fn is_of(self, of: usize) -> bool {
+        matches!(self, OpenQuestion::Rules { policy, .. } if policy == of)
+    }
+}
+
 /// A question that the log leaves open about one request, with the rules that depend on the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenPart<'e> {

@@ -60,6 +60,9 @@ pub struct Outcome {
     pub undecidable: Vec<Undecidable>,
     /// The attributes that the logs lack and that would answer the questions in `undecidable`.
     pub lacking: Vec<String>,
+    /// Those of `lacking` that a request may have had no value of.
+    #[serde(skip)]
+    pub may_be_absent: Vec<String>,
     /// How the gateway's own log must list the attributes in `lacking`, as far as it can have them.
     #[serde(skip)]
     pub to_log: LogListing,
@@ -137,6 +140,11 @@ pub struct MissingAttribute {
 pub struct PolicyAsLogged {
     pub policy: String,
     pub lines: u64,
+    /// The attributes that the lines lack, and with which the policy's `match` and keys would be applied.
+    pub lacking: Vec<String>,
+    /// How the gateway's own log must list these attributes, as far as it can have them.
+    #[serde(skip)]
+    pub to_log: LogListing,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -185,7 +193,7 @@ impl Simulation<'_> {
         let mut missing: Vec<_> = counts.missing.iter().map(|(name, lines)| (name.to_string(), *lines)).collect();
         missing.sort_unstable();
         let mut as_logged: Vec<_> = counts.as_logged.iter().collect();
-        as_logged.sort_unstable();
+        as_logged.sort_unstable_by_key(|(policy, _)| **policy);
         Outcome {
             allowed: counts.allowed,
             refused: counts.refused,
@@ -209,11 +217,20 @@ impl Simulation<'_> {
                 })
                 .collect(),
             lacking: counts.lacking.iter().map(ToString::to_string).collect(),
+            may_be_absent: {
+                let possible = counts.lacking.iter().filter(|attribute| !attribute.is_never_missing());
+                possible.map(ToString::to_string).collect()
+            },
             to_log: LogListing::of(&self.config.rules, &counts.lacking),
             missing: missing.into_iter().map(|(attribute, lines)| MissingAttribute { attribute, lines }).collect(),
             as_logged: as_logged
                 .into_iter()
-                .map(|(policy, lines)| PolicyAsLogged { policy: self.policy(*policy), lines: *lines })
+                .map(|(policy, count)| PolicyAsLogged {
+                    policy: self.policy(*policy),
+                    lines: count.lines,
+                    lacking: count.lacking.iter().map(ToString::to_string).collect(),
+                    to_log: LogListing::of(&self.config.rules, &count.lacking),
+                })
                 .collect(),
             several_issuers: self.mixes_issuers(),
             left_out: left_out

@@ -217,9 +217,9 @@ impl<'c> Simulation<'c> {
             if logged.denied && open.iter().any(|part| self.may_deny(part)) {
                 return self.refuse(Cause::DenyInLog);
             }
-            self.answer_from_log(&mut open, logged, &mut charges);
+            self.answer_from_log(&mut open, logged, &mut charges, &lacks);
         }
-        self.counts.note_lacking(self.config.rules.source(), &open, lacks);
+        self.counts.note_lacking(self.config.rules.source(), &open, &lacks);
         self.counts.count_open(&open);
         // No limit refuses an exempt request, so an unknown exemption leaves the request undecided.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
@@ -251,8 +251,10 @@ impl<'c> Simulation<'c> {
         open: &mut SmallVec<[OpenPart<'_>; 1]>,
         logged: &OwnEntry,
         charges: &mut Vec<BucketCharge>,
+        lacks: impl Fn(&Attribute) -> bool,
     ) {
-        let mut answered: SmallVec<[usize; 2]> = SmallVec::new();
+        let mut policies: SmallVec<[usize; 2]> = SmallVec::new();
+        let mut answered: SmallVec<[OpenPart<'_>; 2]> = SmallVec::new();
         open.retain(|part| {
             let OpenQuestion::Rules { policy, .. } = part.question else {
                 let exempt = self.logged_decisions.exempts(logged);
@@ -263,13 +265,14 @@ impl<'c> Simulation<'c> {
             };
             let Some(recorded) = self.logged_decisions.charges(policy, part.rules, logged) else { return true };
             charges.extend(recorded);
-            if !answered.contains(&policy) {
-                answered.push(policy);
+            if !policies.contains(&policy) {
+                policies.push(policy);
             }
+            answered.push(*part);
             false
         });
-        for policy in answered {
-            *self.counts.as_logged.entry(policy).or_default() += 1;
+        for policy in policies {
+            self.counts.count_as_logged(self.config.rules.source(), policy, &answered, &lacks);
         }
     }
 

@@ -4,6 +4,7 @@
 //! A file has one entry on each line. A `#` that begins the line or follows a space begins a comment. Spaces around an
 //! entry, and a CR before the LF, are ignored.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -64,7 +65,7 @@ impl TextList {
         let mut offsets = Vec::new();
         each_entry(content, |entry| {
             offsets.push(texts.len());
-            texts.extend(form(entry)?);
+            texts.extend(form(entry).map_err(Cow::Borrowed)?);
             texts.push(b'\n');
             Ok(())
         })?;
@@ -145,7 +146,7 @@ impl NetworkList {
     ) -> Result<NetworkList, Vec<WrongLine>> {
         let mut list = NetworkList { file: file.into(), v4: Vec::new(), v6: Vec::new(), entries: 0 };
         each_entry(content, |entry| {
-            match parse(entry).ok_or("must be a network like 10.0.0.0/8 or 2001:db8::/32")? {
+            match parse(entry).ok_or_else(|| no_network(entry))? {
                 IpNet::V4(network) => list.v4.push((network.network().to_bits(), network.broadcast().to_bits())),
                 IpNet::V6(network) => list.v6.push((network.network().to_bits(), network.broadcast().to_bits())),
             }
@@ -169,9 +170,17 @@ impl NetworkList {
     }
 }
 
+/// Returns the message for an entry that is no network. Only what looks like one is shown: the file may be a secret, named by mistake.
+fn no_network(entry: &str) -> Cow<'static, str> {
+    let must = "must be a network like 10.0.0.0/8 or 2001:db8::/32";
+    let is_like = entry.len() <= 50 && entry.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte));
+    let has_separator = entry.contains(['.', ':']);
+    if is_like && has_separator { Cow::Owned(format!("{must}, is `{entry}`")) } else { Cow::Borrowed(must) }
+}
+
 fn each_entry<'c>(
     content: &'c [u8],
-    mut add: impl FnMut(&'c str) -> Result<(), &'static str>,
+    mut add: impl FnMut(&'c str) -> Result<(), Cow<'static, str>>,
 ) -> Result<(), Vec<WrongLine>> {
     let mut wrong = Vec::new();
     let mut entries = 0;
@@ -182,15 +191,15 @@ fn each_entry<'c>(
                 entries += usize::from(!entry.is_empty());
                 match entry {
                     "" => Ok(()),
-                    _ if entries > MOST_ENTRIES => Err("is one entry too many: at most 1000000"),
-                    entry if entry.len() > LONGEST_ENTRY => Err("must be at most 4096 bytes long"),
+                    _ if entries > MOST_ENTRIES => Err(Cow::Borrowed("is one entry too many: at most 1000000")),
+                    entry if entry.len() > LONGEST_ENTRY => Err(Cow::Borrowed("must be at most 4096 bytes long")),
                     entry => add(entry),
                 }
             }
-            Err(_) => Err("must be UTF-8"),
+            Err(_) => Err(Cow::Borrowed("must be UTF-8")),
         };
         if let Err(what) = added {
-            wrong.push(WrongLine { line, what: what.to_owned() });
+            wrong.push(WrongLine { line, what: what.into_owned() });
             if wrong.len() == MOST_FAULTS || entries > MOST_ENTRIES {
                 break;
             }

@@ -72,19 +72,24 @@ impl Initialization<'_> {
         };
         let (user, database) = (self.postgres.user(), &self.postgres.database);
         let [role, of_database] = [user, database].map(postgres::schema::identifier);
+        // The key where gateway.yaml has the password already.
+        let key = match &self.postgres.login.password {
+            Some(SecretSource::Inline(_)) => "password",
+            Some(SecretSource::File(_)) | None => "password_file",
+        };
         let help = match fault.error {
             StoreError::Unauthorized if fault.detail.contains("pg_hba.conf") => Some(format!(
                 "add this line to pg_hba.conf and reload the server: host {of_database} {role} samenet scram-sha-256"
             )),
             StoreError::Unauthorized => Some(format!(
-                "run this statement as an administrator, and write the same password to `store.postgres.password_file`: \
+                "run this statement as an administrator, and write the same password to `store.postgres.{key}`: \
                  ALTER ROLE {role} LOGIN PASSWORD 'SECRET';"
             )),
             StoreError::Forbidden => Some(format!(
                 "run this statement as an administrator: GRANT CONNECT ON DATABASE {of_database} TO {role};"
             )),
             _ if fault.detail.contains("password") => {
-                Some(format!("name the password of {user} in `store.postgres.password_file`"))
+                Some(format!("name the password of {user} in `store.postgres.{key}`"))
             }
             _ => None,
         };

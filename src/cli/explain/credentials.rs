@@ -210,7 +210,8 @@ fn missing_token(settings: &Settings) -> String {
 
 fn urls(settings: &Settings) -> String {
     let url = |issuer: &jwt::Issuer| match &issuer.keys {
-        KeySource::Fetched(fetched) => Some(fetched.url.clone()),
+        // A query may have a secret.
+        KeySource::Fetched(fetched) => Some(fetched.url.split('?').next().unwrap_or_default().to_owned()),
         KeySource::Fixed(_) | KeySource::Unknown => None,
     };
     settings.issuers.iter().filter_map(url).collect::<Vec<_>>().join(", ")

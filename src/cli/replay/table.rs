@@ -87,7 +87,14 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
         }
         for log in &outcome.as_logged {
             let (policy, lines) = (&log.policy, of(log.lines));
-            warnings.push(format!("{file}{policy}: on {lines} the rule and its bucket are those that the log names"));
+            let taken = format!("{file}{policy}: on {lines} the rule and its bucket are those that the log names");
+            // With a second file, changed rules are found by the first.
+            let assumed = if names.len() > 1 { "" } else { ASSUMED };
+            let to_log = match log.to_log.is_empty() {
+                true => String::new(),
+                false => format!("; to decide by this file from now on, log access_log: {{{}}}", log.to_log),
+            };
+            warnings.push(format!("{taken}{assumed}{to_log}"));
         }
         for undecidable in &outcome.undecidable {
             let (what, attributes) = (&undecidable.name, undecidable.attributes.join(", "));
@@ -97,19 +104,33 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
             ));
         }
         if !outcome.undecidable.is_empty() && !outcome.lacking.is_empty() {
-            let absent = format!("say that requests had none of these, --absent '{}'", outcome.lacking.join(","));
-            let to_log = &outcome.to_log;
-            warnings.push(match report.ours {
-                OwnLog::None => format!("{file}to decide them, {absent}, or take them from a log of JSON with --map"),
-                _ if to_log.is_empty() => format!("{file}to decide them, {absent}"),
-                _ => format!(
-                    "{file}to decide such requests from now on, log what is missing, access_log: {{{to_log}}}; to decide \
-                     these, {absent}"
-                ),
-            });
+            warnings.extend(advice(report.ours, outcome).map(|advice| format!("{file}{advice}")));
         }
     }
     warnings
+}
+
+/// What the rule of a log is taken from, if there is no former file to compare with.
+const ASSUMED: &str =
+    ", as if `match`, keys and order of its rules were the same then (-c FORMER --against THIS compares)";
+
+/// Returns how to decide requests that are undecided because the log lacks attributes. `None` if there is no way.
+fn advice(ours: OwnLog, outcome: &Outcome) -> Option<String> {
+    let possible = &outcome.may_be_absent;
+    let absent = (!possible.is_empty())
+        .then(|| format!("say that requests had none of these, --absent '{}'", possible.join(",")));
+    let to_log = &outcome.to_log;
+    match (ours, absent) {
+        (OwnLog::None, Some(absent)) => {
+            Some(format!("to decide them, {absent}, or take them from a log of JSON with --map"))
+        }
+        (OwnLog::None, None) => Some("to decide them, take them from a log of JSON with --map".to_owned()),
+        // The log only does not list them, so the requests may have had them.
+        _ if !to_log.is_empty() => {
+            Some(format!("to decide such requests from now on, log what is missing, access_log: {{{to_log}}}"))
+        }
+        (_, absent) => absent.map(|absent| format!("to decide them, {absent}")),
+    }
 }
 
 #[derive(Default)]

@@ -37,6 +37,8 @@ use stores::{EventSink, GivenBack, Inspector};
 
 /// The header field that carries a [`BucketQuery`] to the admin listener.
 pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
+/// The header field with the user who runs a command, as the command reports. For changes without a [`BucketQuery`].
+pub(crate) const USER_FIELD: HeaderName = HeaderName::from_static("tollgate-user");
 /// The longest value of the field [`QUERY_FIELD`], in bytes.
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
@@ -85,7 +87,7 @@ impl BucketQuery {
 
     /// Returns the name of the user, cut for the log.
     fn shown_user(&self) -> String {
-        self.user.chars().take(LONGEST_USER).collect()
+        cut(&self.user)
     }
 
     fn changes(&self) -> bool {
@@ -102,6 +104,16 @@ impl BucketQuery {
 pub(super) fn lists_clients(head: &Parts) -> bool {
     let query = head.headers.get(QUERY_FIELD).and_then(|field| BucketQuery::decode(field.as_bytes()));
     query.is_some_and(|query| matches!(query.act, Act::List | Act::Subjects(_)))
+}
+
+/// Returns the user that a request reports in its field [`USER_FIELD`], cut for the log. `None` without a name.
+pub(super) fn reported_user(head: &Parts) -> Option<String> {
+    let name = head.headers.get(USER_FIELD)?.to_str().ok()?;
+    (!name.is_empty()).then(|| cut(name))
+}
+
+fn cut(user: &str) -> String {
+    user.chars().take(LONGEST_USER).collect()
 }
 
 /// Decodes the query in the header field. `permits` returns whether the request permits the change `reset`, `grant`, `ban` or

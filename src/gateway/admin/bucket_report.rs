@@ -131,7 +131,7 @@ impl BucketReport<'_> {
                 }
             }
             (Change::Reset | Change::GiveBack(_) | Change::Ban(_) | Change::Raise(_), _) => {
-                format!("held {left} of {most}")
+                format!("had {left} of {most} left")
             }
         };
         let levels = match (self.change, &self.after) {

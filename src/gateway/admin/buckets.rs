@@ -11,7 +11,7 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::bucket_query::{self, BucketQuery, QUERY_FIELD};
+use super::bucket_query::{self, BucketQuery, QUERY_FIELD, reported_user};
 use super::host_check::HostKind;
 use super::write_access::Operator;
 use crate::gateway::state::GatewayState;
@@ -65,6 +65,7 @@ pub(super) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts
         return (409, Err("the buckets are in a shared store: look there"));
     };
     let query = head.uri.query().unwrap_or_default();
+    let user = || operator.name_or(reported_user(head).unwrap_or_else(|| UNKNOWN.to_owned()));
     match (head.uri.path().strip_prefix("/buckets/"), &head.method) {
         (Some(keys), method) => {
             let keys: Option<Vec<BucketKey>> = keys.split(',').take(MAX_KEYS + 1).map(BucketKey::parse).collect();
@@ -79,9 +80,9 @@ pub(super) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts
                 (Some(keys), &(Method::DELETE | Method::PATCH)) if has_slots(memory, &keys) => {
                     (409, Err("slots are given back only by the requests that hold them"))
                 }
-                (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys, operator))),
+                (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys, user()))),
                 (Some(keys), &Method::PATCH) => match grant_of(query, keys) {
-                    Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount, operator))),
+                    Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount, user()))),
                     None => (400, Err("must have ?amount=N&algorithms=NAME,NAME, with an algorithm for each key")),
                 },
                 (Some(keys), _) => (200, Ok(states(memory, &keys))),
@@ -112,10 +113,9 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
     document(at, keys, &states)
 }
 
-fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey], operator: &Operator) -> Value {
+fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey], user: String) -> Value {
     let (at, states) = memory.remove(keys);
     gateway.events.note(EventKind::BucketsReset, "");
-    let user = operator.name_or(UNKNOWN.to_owned());
     log::info!(user, buckets:% = names(gateway, keys.iter()); "buckets were reset by an operator");
     document(at, keys, &states)
 }
@@ -139,12 +139,11 @@ fn give_back(
     memory: &Memory,
     buckets: &[(BucketKey, AlgorithmKind)],
     amount: Cost,
-    operator: &Operator,
+    user: String,
 ) -> Value {
     let (at, given) = memory.give_back(buckets, amount);
     gateway.events.note(EventKind::BucketsGranted, "");
     let keys = buckets.iter().map(|(key, _)| key);
-    let user = operator.name_or(UNKNOWN.to_owned());
     log::info!(user, buckets:% = names(gateway, keys), amount:%; "amounts were given back by an operator");
     let numbers = |state: &Option<State>| state.as_ref().map(|state| state.to_vec());
     let bucket = |((key, _), given): (&(BucketKey, AlgorithmKind), &GivenBack)| {

@@ -42,7 +42,8 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
     gateway.lifecycle.begin_draining();
     gateway.events.note(EventKind::Draining, "");
     let timeout = Duration::from(gateway.snapshot.load().config.drain.timeout);
-    log::info!(delay:? = delay, timeout:? = timeout; "draining");
+    let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
+    log::info!(delay:% = seconds(delay), timeout:% = seconds(timeout); "draining");
     tokio::select! {
         () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
         _ = exit.next() => ShutdownSignal::FastShutdown,

@@ -39,18 +39,28 @@ impl JwksFetches {
 /// until a fetch succeeds again.
 async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {
     let failing = AtomicBool::new(false);
+    let has_keys = AtomicBool::new(remote.current().is_some());
     let report = |issuer: &str, outcome: Result<usize, FetchError>| match outcome {
         Ok(keys) => {
             fetched.set(gateway.clock.wall().since(Timestamp(0)).seconds());
+            let had_keys = has_keys.swap(true, Ordering::Relaxed);
             if failing.swap(false, Ordering::Relaxed) {
                 gateway.events.note(EventKind::KeysFetchedAgain, issuer);
-                log::info!(issuer, keys; "keys fetched again");
+                match had_keys {
+                    true => log::info!(issuer, keys; "keys fetched again"),
+                    false => log::info!(issuer, keys; "keys fetched"),
+                }
             }
         }
         Err(error) => {
             if !failing.swap(true, Ordering::Relaxed) {
                 gateway.events.note(EventKind::KeysNotFetched, issuer);
-                log::warn!(issuer, error:% = error; "keys not fetched, the previous ones stay in force");
+                match has_keys.load(Ordering::Relaxed) {
+                    true => log::warn!(issuer, error:% = error; "keys not fetched, the previous ones stay in force"),
+                    false => {
+                        log::warn!(issuer, error:% = error; "keys not fetched, tokens are answered 503 until they are")
+                    }
+                }
             }
         }
     };

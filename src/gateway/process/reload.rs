@@ -29,7 +29,7 @@ use base::endpoint_address::EndpointAddress;
 use base::interval::fixed_interval;
 use base::time::Timestamp;
 use base::tls::server::Server;
-use config::{API_KEYS_FILE, Config, Log, Source};
+use config::{API_KEYS_FILE, Config, Listener, Log, Source};
 use identity::jwt::remote_key_set::RemoteKeySet;
 use rules::without_store::without_store;
 
@@ -284,7 +284,7 @@ impl Reload {
             let looked = listener.look.look(trigger, &self.gateway.clock, check).await;
             if let Some(change) = self.ended(File::Certificates, looked) {
                 listener.invalid = listener.look.watch().is_some_and(CertificateWatch::is_invalid);
-                changes.extend(change);
+                changes.extend(change.map(|change| (Arc::clone(&listener.server), change)));
             }
         }
         self.certificates = listeners;
@@ -293,7 +293,7 @@ impl Reload {
         }
         let snapshot = self.gateway.snapshot.load_full();
         record_expiry(&snapshot.config.listeners, self.gateway.metrics.registry.of_config(snapshot.number));
-        for change in changes {
+        for (server, change) in changes {
             match change {
                 Ok(()) => {
                     self.gateway.certificates_changed.send_replace(());
@@ -304,7 +304,9 @@ impl Reload {
                 Err(InvalidCertificates { problems, detail }) => {
                     self.gateway.metrics.config.rejected(File::Certificates);
                     self.gateway.events.note(EventKind::CertificatesRejected, "");
-                    log::warn!(problems, detail; "certificates rejected, the previous ones stay in force");
+                    let has_it = |one: &&Listener| one.tls.as_ref().is_some_and(|tls| Arc::ptr_eq(tls, &server));
+                    let listener = snapshot.config.listeners.iter().find(has_it).map_or("", |one| &*one.name);
+                    log::warn!(listener, problems, detail; "certificates rejected, the previous ones stay in force");
                 }
             }
         }

@@ -232,7 +232,7 @@ fn a_changed_table_holds_for_requests_that_begin_after_it() {
     becomes(&gateway, "8.50");
     // A table with a mistake changes nothing.
     gateway.replace("prices.csv", "model,input,output\nm,cheap,1\n");
-    gateway.expect_logged("prices.csv:2:1: input must be USD for a million tokens");
+    gateway.expect_logged("prices.csv:2:1: prices.file: input must be USD for a million tokens");
     let mut last = begin(&gateway, "", &request("m"));
     eventually("the request runs", || upstream.count() == 3);
     finish.send(()).unwrap();

@@ -61,12 +61,12 @@ fn a_refused_client_is_freed_at_once_where_buckets_are_in_memory() {
     assert_eq!([setting.ask("ann"), setting.ask("bob"), setting.ask("ann"), setting.ask("ann")], [200, 200, 200, 429]);
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  0 left of 2, full in 86");
     setting.says(&["show", "plan/free", "header:x-user=bob"], 0, "  1 left of 2");
-    setting.says(&["reset", "free", "header:x-user=ann"], 0, "  held 0 of 2\nfull from now on, in the gateway");
+    setting.says(&["reset", "free", "header:x-user=ann"], 0, "  had 0 of 2 left\nfull from now on, in the gateway");
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  2 left of 2, full\n");
     assert_eq!([setting.ask("ann"), setting.ask("ann"), setting.ask("ann")], [200, 200, 429]);
     setting.says(&["show", "free", "header:x-user=bob"], 0, "  1 left of 2");
     // What is not kept was full.
-    setting.says(&["reset", "free", "header:x-user=eve"], 0, "held 2 of 2");
+    setting.says(&["reset", "free", "header:x-user=eve"], 0, "had 2 of 2 left");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn reading_a_bucket_needs_few_permissions_and_names_a_missing_one() {
     setting.says(&["show", "--hash", "01234567"], 1, "hint: docs/stores.md");
     setting.says(&["show", "free", "header:x-user=ann"], 0, "  1 left of 2");
     redis.command::<()>(&["ACL", "SETUSER", "limited", "+del", "+scan"]);
-    setting.says(&["reset", "free", "header:x-user=ann"], 0, "held 1 of 2");
+    setting.says(&["reset", "free", "header:x-user=ann"], 0, "had 1 of 2 left");
     setting.says(&["show", "--hash", "01234567"], 1, "no bucket in Redis");
 }
 

@@ -360,7 +360,19 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
     };
     let found = json(&play(&files, "--against finer.yaml --json a.log", b""));
     assert_eq!((counts(&found, 0), counts(&found, 1)), ([5, 2, 0], [5, 2, 0]), "{found}");
-    assert_eq!(found["files"][1]["as_logged"], serde_json::json!([{"policy": "default", "lines": 7}]));
+    let as_logged = serde_json::json!([{"policy": "default", "lines": 7, "lacking": ["ip:address"]}]);
+    assert_eq!(found["files"][1]["as_logged"], as_logged);
+    // Of one file it is not known whether its rules were those of the log: the report says so, and what to log.
+    let printed = text(&play(&files, "a.log", b"").stdout).to_owned();
+    let assumed = "as if `match`, keys and order of its rules were the same then (-c FORMER --against THIS compares)";
+    let to_log = "log access_log: {attributes: [ip:address]}";
+    assert!(printed.contains(assumed) && printed.contains(to_log), "{printed}");
+    let printed = text(&play(&files, "--against other.yaml a.log", b"").stdout).to_owned();
+    assert!(
+        !printed.contains(assumed) && printed.contains("log what is missing, access_log: {values: [host]}"),
+        "{printed}"
+    );
+    assert!(!printed.contains("--absent"), "{printed}");
     // What the log answers, no option needs to answer.
     assert_eq!(found["files"][1]["lacking"], serde_json::json!([]));
     let shadow = serde_json::json!([{"name": "default/each.hour", "asked": 5, "would_refuse": 1}]);

@@ -163,7 +163,11 @@ fn the_words_of_a_logged_scope_are_not_known() {
     let told = tollgate(&["replay", "-c", &path("gateway.yaml"), "--json", &path("access.jsonl")]).json();
     // The words of the two that have a scope: what was decided then is decided again.
     let file = &told["files"][0];
-    assert_eq!(file["as_logged"], json!([{"policy": "default", "lines": 2}]), "{told}");
+    assert_eq!(
+        file["as_logged"],
+        json!([{"policy": "default", "lines": 2, "lacking": ["words(jwt:scope)"]}]),
+        "{told}"
+    );
     assert_eq!(file["missing"], json!([{"attribute": "words(jwt:scope)", "lines": 1}]), "{told}");
 }
 

@@ -47,7 +47,7 @@ fn a_list_in_a_file_is_compared_and_followed() {
 fn a_wrong_line_and_a_list_that_has_shrunk_change_nothing_and_are_named() {
     let gateway = start();
     std::fs::write(gateway.file("blocked.txt"), "203.0.113.0/24\n10.0.0.0/33\n").unwrap();
-    let wrong = "blocked.txt:2:1: must be a network like 10.0.0.0/8 or 2001:db8::/32";
+    let wrong = "blocked.txt:2:1: rules[0].match.ip:address.cidr_file: must be a network like 10.0.0.0/8 or 2001:db8::/32, is `10.0.0.0/33`";
     eventually("the line is named", || gateway.has_logged(wrong));
     assert_eq!((status(&gateway, "192.0.2.9", "x"), status(&gateway, "203.0.113.9", "x")), (403, 200));
     let file = gateway.file("gateway.yaml");

@@ -37,7 +37,7 @@ rules:
     };
     let shown = bucket("show");
     assert!(shown.contains("5 in any 1d") && shown.contains("0 left of 5, full in"), "{shown}");
-    assert!(bucket("reset").contains("held 0 of 5"));
+    assert!(bucket("reset").contains("had 0 of 5 left"));
     assert_eq!(ask("5").status, 200);
 }
 

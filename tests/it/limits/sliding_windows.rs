@@ -87,7 +87,7 @@ fn gateways_share_a_window_and_a_changed_file_keeps_what_was_granted() {
     assert!(shown.contains("6 in any 1h, in 4 steps") && shown.contains("0 left of 6, full in "), "{shown}");
     assert!(shown.contains("a request of 1 passes in "), "{shown}");
     let reset = run(&["bucket", "reset"], &["plan", "header:x-user=a"]);
-    assert!(reset.contains("held 0 of 6"), "{reset}");
+    assert!(reset.contains("had 0 of 6 left"), "{reset}");
     let shown = run(&["bucket", "show"], &["plan", "header:x-user=a"]);
     assert!(shown.contains("6 left of 6, full\n"), "{shown}");
 }

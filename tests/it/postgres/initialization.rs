@@ -120,7 +120,20 @@ fn an_initialization_says_what_keeps_gateways_from_logging_in() {
     init("");
     postgres.sql("ALTER ROLE tollgate NOLOGIN");
     init("gateways cannot log in as tollgate: unauthorized: ");
-    init("ALTER ROLE \"tollgate\" LOGIN PASSWORD 'SECRET';");
+    init("write the same password to `store.postgres.password_file`: ALTER ROLE \"tollgate\" LOGIN PASSWORD 'SECRET';");
+    // The key that the file has is named.
+    let directory = file(&postgres, ", password: wrong");
+    let done = postgres.try_init(&directory.path().join("gateway.yaml"));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("write the same password to `store.postgres.password`: "), "{said}");
+    // The administrator has no password.
+    postgres.set_hba("host all all 127.0.0.1/32 scram-sha-256\n");
+    eventually("a password is asked for", || {
+        let refused = postgres.try_init(&path);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let hint = "hint: --password-file FILE names a file with the password of ";
+        !refused.status.success() && said.contains("password missing") && said.contains(hint)
+    });
 }
 
 #[test]

@@ -111,6 +111,20 @@ fn a_token_permits_changes_in_its_name() {
 }
 
 #[test]
+fn a_change_on_loopback_is_logged_with_the_user_who_ran_the_command() {
+    let gateway = start(&Upstream::start(), "127.0.0.1:0");
+    let admin = local(&gateway).to_string();
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
+    for (act, logged) in
+        [(&["grant", "month", "header:x-user=ann", "1"][..], "amounts were given back"), (&RESET, "buckets were reset")]
+    {
+        let done = bucket(act, &admin, None);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        gateway.expect_logged(&format!("{logged} by an operator user={user} "));
+    }
+}
+
+#[test]
 fn a_socket_permits_changes_in_the_name_of_its_user() {
     use std::os::unix::fs::PermissionsExt;
     let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());

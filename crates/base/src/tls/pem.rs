@@ -51,7 +51,15 @@ fn words(file: &[u8], error: &pem::Error, wanted: &str) -> String {
         pem::Error::NoItemsFound if file.starts_with(&[0x30, 0x82]) => {
             return format!("it is DER, and must be PEM: text with -----BEGIN …----- and a {wanted}");
         }
-        pem::Error::NoItemsFound => return format!("there is no {wanted} in it"),
+        pem::Error::NoItemsFound => {
+            let has = |text: &[u8]| file.windows(text.len()).any(|part| part == text);
+            let other = match wanted {
+                "certificate" if has(b"PRIVATE KEY-----") => ", but a private key",
+                "private key" if has(b"-----BEGIN CERTIFICATE-----") => ", but a certificate",
+                _ => "",
+            };
+            return format!("there is no {wanted} in it{other}");
+        }
         pem::Error::MissingSectionEnd { .. } => "a section of it has no line with -----END …-----",
         pem::Error::IllegalSectionStart { .. } => "a line of it begins with -----BEGIN and does not end with -----",
         pem::Error::Base64Decode(_) => "what is between -----BEGIN …----- and -----END …----- in it is not base64",
@@ -83,5 +91,10 @@ mod tests {
             assert_eq!(private_key(file).unwrap_err(), expected);
         }
         assert_eq!(certificates(b"nothing").unwrap_err(), "there is no certificate in it");
+        // The files of a certificate and its key are swapped.
+        let key = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        assert_eq!(certificates(key).unwrap_err(), "there is no certificate in it, but a private key");
+        let certificate = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(private_key(certificate).unwrap_err(), "there is no private key in it, but a certificate");
     }
 }

@@ -20,7 +20,11 @@ pub(crate) static CHECK: Mapping = Mapping {
 pub(crate) fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
     let section = field.section(&CHECK)?;
     let names = LINTS.map(|(name, _)| (name, name));
-    let allowed = section.value("allow", |field| all(field.list()?, |member| member.choice(&names)));
+    let allowed = section.value("allow", |field| {
+        all(field.list()?, |member| {
+            member.choice_of(&names, "be the name of a warning, as docs/warnings.md lists them")
+        })
+    });
     section.close();
     allowed
 }

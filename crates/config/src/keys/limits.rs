@@ -98,8 +98,8 @@ const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 
 const RESPONSE_BUFFERS: ValueKind<ParseText<ResponseBufferSize>> = ValueKind::new(
-    "size, at least 1024KiB, or `auto`",
-    Shape::Either { of: &[SIZE, Shape::Words(&[AUTO])], must: Some("be a size of at least 1024KiB, or auto") },
+    "size, at least 1MiB, or `auto`",
+    Shape::Either { of: &[SIZE, Shape::Words(&[AUTO])], must: Some("be a size of at least 1MiB, or auto") },
     |text| match text {
         AUTO => Some(ResponseBufferSize::Auto),
         size => size::parse(size).filter(|bytes| *bytes >= FEWEST_RESPONSE_BUFFERS).map(ResponseBufferSize::Bytes),

@@ -14,6 +14,11 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key", "log_level") => "write `log: {level: info}`",
         ("key", "metrics") => "`admin` is the address of `/metrics`",
         ("key", "match" | "limit_keys" | "algorithm" | "algorithm_config") => "write it in an entry of `rules`",
+        ("key", "default" | "default_action" | "fallback") => "write `otherwise` in an entry of `policies`",
+        ("key of a policy", "default" | "default_action" | "fallback") => "write `otherwise`",
+        ("key of a rule", "enabled" | "disabled" | "active") => {
+            "a rule in the file is in force: take it out, or let it only count with `mode: shadow`"
+        }
         ("key of a rule", "shadow") => "write `mode: shadow`, or other numbers as `shadow` in `algorithm_config`",
         ("key of a rule", "key" | "keys") => "write `limit_keys`",
         ("key of a rule" | "key of a policy" | "key of a route", _) if is_attribute() => "write it in `match`",
@@ -23,6 +28,17 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         {
             per(name)?.1
         }
+        ("key of a `token_bucket`", "capacity" | "size" | "bucket_size" | "max_tokens") => "write `burst`",
+        ("key of a `token_bucket`" | "key of a `leaky_bucket`", "refill_rate" | "fill_rate" | "leak_rate") => {
+            "write `rps`, or `rate` with a period, such as `rate: 100/min`"
+        }
+        ("key of a `token_bucket`" | "key of a `leaky_bucket`", "per" | "unit" | "period" | "interval") => {
+            "the period is a part of the rate: `rate: 100/min`"
+        }
+        (
+            "key of a `fixed_window`" | "key of a `sliding_window`" | "key of a `sliding_log`",
+            "per" | "unit" | "period" | "interval",
+        ) => "write `window`, such as `window: 1m`",
         ("key of a `token_bucket`", "limit" | "window") => {
             "`limit` and `window` belong to `algorithm: fixed_window` or `sliding_window`; here it is `rate: 100/min`"
         }

@@ -22,6 +22,13 @@ pub(crate) fn unit(name: &str) -> Option<Micros> {
     }))
 }
 
+/// Formats a duration as gateway.yaml writes it, in the largest unit in which it is whole: `50m`, `1500ms`.
+pub(crate) fn print(duration: Micros) -> String {
+    let mut units = ["d", "h", "m", "s"].into_iter().filter_map(|name| Some((name, unit(name)?.0)));
+    let whole = units.find(|(_, length)| duration.0 > 0 && duration.0.is_multiple_of(*length));
+    whole.map_or_else(|| format!("{}ms", duration.0 / 1000), |(name, length)| format!("{}{name}", duration.0 / length))
+}
+
 /// Returns the hint for a rate per week, month or year, such as `100/month`. Such a period is a window of a calendar. `None` for any
 /// other text.
 pub(crate) fn calendar_hint(text: &str) -> Option<String> {
@@ -57,6 +64,9 @@ mod tests {
                 assert_eq!(parse(&format!("2{unit}")), Some(Micros(2 * micros)), "{unit}");
                 assert!(units!().split('|').any(|known| known == *unit), "{unit}");
             }
+        }
+        for text in ["50m", "1500ms", "26h", "2d", "90s", "0ms"] {
+            assert_eq!(parse(text).map(print).as_deref(), Some(text));
         }
         for text in ["", "5", "s", "1.5s", "-1s", "5 s", "5S", "5us", "5month", "5seconds", "99999999999999999999s"] {
             assert_eq!(parse(text), None, "{text}");

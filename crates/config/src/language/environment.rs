@@ -10,6 +10,9 @@ use crate::language::remarks::FileRole;
 use base::named_file::NamedFile;
 use base::secret::{Secret, SecretSource};
 
+/// The variable with the folder of a service's credentials, which systemd sets. The path is no secret.
+pub(crate) const CREDENTIALS_FOLDER: &str = "CREDENTIALS_DIRECTORY";
+
 /// Gives a configuration access to the variables and files to which it refers.
 #[derive(Clone, Copy)]
 pub struct Environment<'s> {
@@ -84,7 +87,7 @@ impl Environment<'_> {
     /// Whether a file is a credential in a folder that cannot be opened. systemd opens this folder only to the main
     /// process of a service.
     fn is_hidden(&self, path: &str) -> bool {
-        let Some(folder) = (self.variable)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
+        let Some(folder) = (self.variable)(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else {
             return false;
         };
         let is_closed = |folder: &Path| match (self.read)(folder) {

@@ -4,6 +4,7 @@
 //! and a [`problem`] is a report of the reader. A test checks that nothing in this folder names a key of gateway.yaml
 //! or imports from `keys`.
 
+mod disclosure;
 pub(crate) mod duration;
 pub(crate) mod environment;
 pub mod key;
@@ -11,6 +12,7 @@ pub(crate) mod key_path;
 mod likely_causes;
 pub(crate) mod misplaced_keys;
 pub(crate) mod network;
+pub(crate) mod other_spellings;
 pub mod problem;
 pub(crate) mod quotes;
 pub(crate) mod reader;
@@ -20,6 +22,7 @@ pub(crate) mod size;
 pub(crate) mod substitution;
 pub(crate) mod suggest;
 pub(crate) mod tree;
+mod unreadable_text;
 pub(crate) mod value_kind;
 pub(crate) mod value_types;
 pub mod warning;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::language::disclosure::ConcealedTexts;
 use crate::language::key::{FileKeys, Mapping};
 use crate::language::misplaced_keys::belongs_elsewhere;
 use crate::language::remarks::{FileRole, ListSize, NamedFileRemark, Remark, Remarks};
@@ -106,6 +107,7 @@ pub(crate) struct Report {
     problems: RefCell<Vec<Problem>>,
     remarks: RefCell<Remarks>,
     lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
+    concealed: RefCell<ConcealedTexts>,
 }
 
 /// Identifies a list in a separate file: the path of the file, and the form of its entries.
@@ -245,6 +247,20 @@ impl Report {
         self.remarks.borrow().clone()
     }
 
+    /// Keeps a text out of all messages: the value of an environment variable, or a secret in the file.
+    pub(crate) fn conceal(&self, text: &str) {
+        self.concealed.borrow_mut().add(text);
+    }
+
+    /// Takes the concealed texts out of warnings about the file.
+    pub(crate) fn conceal_in(&self, warnings: &mut [Warning]) {
+        let concealed = self.concealed.borrow();
+        for warning in warnings {
+            concealed.remove_from(&mut warning.what);
+            concealed.remove_from(&mut warning.hint);
+        }
+    }
+
     /// Returns the number of problems that have been added.
     pub(crate) fn count(&self) -> usize {
         self.problems.borrow().len()
@@ -267,15 +283,25 @@ impl Report {
         self.problems.borrow_mut().push(Problem { file: None, position: Some(position), path, what, hint });
     }
 
-    /// Adds a problem of another file that the reported file names.
-    pub(crate) fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
-        let (file, path) = (Some(file.to_owned()), String::new());
+    /// Adds a problem of another file. `path` is the path of the value that names it in the reported file.
+    pub(crate) fn add_elsewhere(&self, file: &str, position: Option<Position>, path: &str, what: impl Into<String>) {
+        let (file, path) = (Some(file.to_owned()), path.to_owned());
         self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
     /// Returns the problems, sorted by file and position, each once. Problems at the same position keep their order.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
-        let mut problems = self.problems.into_inner();
+        self.problems()
+    }
+
+    /// Returns the problems so far, as [`Report::into_problems`] does.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.problems.borrow().clone();
+        let concealed = self.concealed.borrow();
+        for problem in &mut problems {
+            concealed.remove_from(&mut problem.what);
+            problem.hint.iter_mut().for_each(|hint| concealed.remove_from(hint));
+        }
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
         // Two readers of the same value may report the same problem.
         let mut reported = HashSet::new();

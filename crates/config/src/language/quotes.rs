@@ -15,11 +15,20 @@ pub(crate) fn hint_for_quotes(line: &str, column: usize, info: &str) -> Option<S
         let rest = if rest.get(1 + name.len()..).is_some_and(|rest| rest.starts_with('}')) { "}" } else { "…}" };
         return Some(format!("in braces and brackets, a value with a variable needs quotes: \"${{{name}{rest}\""));
     }
+    let inside = before.trim_end().ends_with(|char: char| !":,[{-".contains(char)) && rest.starts_with(['[', '{']);
+    if in_flow && (inside || before.ends_with([']', '}']) && !rest.starts_with(char::is_whitespace)) {
+        return Some("in braces and brackets, a text with a brace or bracket in it needs quotes".to_owned());
+    }
     let in_value = in_flow || info.contains("mapping values") && before.contains(": ");
     if !rest.starts_with(": ") || !in_value {
         return None;
     }
-    let kind = before.rsplit([' ', ',', '{', '[', '"']).next()?;
+    let mut words = before.rsplit([' ', ',', '{', '[', '"']);
+    let kind = words.next()?;
+    if let Some(above) = words.next().and_then(|word| word.strip_suffix(':')).filter(|word| is_kind_of_attribute(word))
+    {
+        return Some(format!("an attribute has no space after its colon: `{above}:{kind}`"));
+    }
     Some(match is_kind_of_attribute(kind) {
         true => format!("an attribute has no space after its colon: `{kind}:<name>`"),
         false => "a text with a colon and a space in it needs quotes".to_owned(),

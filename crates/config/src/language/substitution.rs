@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::language::disclosure::Disclosure;
+use crate::language::environment::CREDENTIALS_FOLDER;
 use crate::language::key_path::{push_index, push_key};
 use crate::language::problem::{MUST_BE_SET, NOT_SET, Report};
 use crate::language::tree::{Node, Style, Value};
@@ -40,8 +42,20 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
                     report.add(node.position, &*path, format!("`${{{name}}}` {MUST_BE_SET}"));
                 }
             };
-            let wrong = |what: String| report.add(node.position, &*path, what);
-            let (text, whole) = expand_text(&scalar.text, lookup, Faults { missing: &missing, wrong: &wrong });
+            let wrong = |what: String, hint: Option<String>| report.add_with_hint(node.position, &*path, what, hint);
+            let has_value = Cell::new(false);
+            let found = |name: &str| {
+                let value = lookup(name)?;
+                if name != CREDENTIALS_FOLDER {
+                    report.conceal(&value);
+                    has_value.set(has_value.get() || !value.is_empty());
+                }
+                Some(value)
+            };
+            let (text, whole) = expand_text(&scalar.text, &found, Faults { missing: &missing, wrong: &wrong });
+            if has_value.get() {
+                scalar.disclosure = Disclosure::FromVariable;
+            }
             if unknown.get() && report.count() == before {
                 scalar.style = Style::Unknown;
                 return;
@@ -62,8 +76,8 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
 struct Faults<'f> {
     /// Called if the variable is not set and has no default.
     missing: &'f dyn Fn(&str),
-    /// Called if the text is not a valid reference.
-    wrong: &'f dyn Fn(String),
+    /// Called with a message and a hint if the text is not a valid reference.
+    wrong: &'f dyn Fn(String, Option<String>),
 }
 
 /// Returns the expanded text, and whether the whole text was a single reference.
@@ -78,7 +92,7 @@ fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Faul
             rest = after;
         } else if let Some(reference) = tail.strip_prefix('{') {
             let Some((reference, after)) = reference.split_once('}') else {
-                (faults.wrong)("`${` must be closed by `}`".to_owned());
+                (faults.wrong)("`${` must be closed by `}`".to_owned(), None);
                 return (expanded, false);
             };
             whole = plain.is_empty() && rest.len() == text.len() && after.is_empty();
@@ -101,7 +115,8 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Fault
     let valid = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     if !valid {
-        (faults.wrong)(format!("`${{{}}}` must name a variable, in letters, digits and `_`", reference.escape_debug()));
+        let (shown, hint) = shown_reference(reference);
+        (faults.wrong)(format!("`{shown}` must name a variable, in letters, digits and `_`"), hint);
         return String::new();
     }
     match (lookup(name), default) {
@@ -112,6 +127,22 @@ fn value(reference: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Fault
             (faults.missing)(name);
             String::new()
         }
+    }
+}
+
+/// Returns an invalid reference as it is shown, and a hint. Only the name of a variable with a default is shown: a secret may have
+/// braces in it, and so may a default.
+fn shown_reference(reference: &str) -> (String, Option<String>) {
+    let Some(end) = reference.find(|char: char| !char.is_ascii_alphanumeric() && char != '_') else {
+        let inner = if reference.is_empty() { "" } else { "…" };
+        return (format!("${{{inner}}}"), None);
+    };
+    match reference.split_at_checked(end) {
+        Some((name, rest)) if !name.is_empty() && rest.starts_with(['-', '=', '?', '+', ':']) => {
+            let hint = format!("a default follows `:-`, as in `${{{name}:-…}}`");
+            (format!("${{{name}…}}"), Some(hint))
+        }
+        _ => ("${…}".to_owned(), None),
     }
 }
 
@@ -129,7 +160,7 @@ mod tests {
         };
         let faults = Faults {
             missing: &|name| panic!("{name} is missing in {text}"),
-            wrong: &|what| panic!("{what} in {text}"),
+            wrong: &|what, _| panic!("{what} in {text}"),
         };
         assert_eq!(expand_text(text, &lookup, faults), (expected.to_owned(), whole), "{text}");
     }
@@ -154,7 +185,7 @@ mod tests {
         for text in ["${MISSING}", "${", "${}", "${1A}", "${A B}"] {
             let problems = Cell::new(0);
             let count = || problems.set(problems.get() + 1);
-            expand_text(text, &|_| None, Faults { missing: &|_| count(), wrong: &|_| count() });
+            expand_text(text, &|_| None, Faults { missing: &|_| count(), wrong: &|_, _| count() });
             assert_eq!(problems.get(), 1, "{text}");
         }
     }

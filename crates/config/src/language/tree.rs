@@ -4,18 +4,20 @@
 //! number, boolean, null). This parser rejects everything that the tree could not show: a second document, duplicate
 //! keys, merge keys, tags, keys that are not plain text, unbounded nesting and unbounded aliases.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
+use crate::language::disclosure::{Disclosure, without_secret};
 use crate::language::key_path::{join, push_index, push_key};
-use crate::language::likely_causes::hint_for_unreadable;
 use crate::language::problem::{Problem, Report};
-use crate::language::quotes::hint_for_quotes;
+use crate::language::quotes::is_kind_of_attribute;
+use crate::language::unreadable_text::unreadable;
 use base::position::Position;
 
 /// The largest depth of nested values. Sensible files are less deep, and recursive functions can handle this depth.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 /// The largest length of the texts of all values together, in bytes. A text counts again each time an alias repeats it.
 const MAX_TEXT: usize = 16 << 20;
 
@@ -55,6 +57,7 @@ pub struct Entry {
 pub struct Scalar {
     pub text: String,
     pub style: Style,
+    pub disclosure: Disclosure,
 }
 
 /// The way in which the file writes a scalar.
@@ -66,7 +69,7 @@ pub enum Style {
     Quoted,
     /// As a single reference to an environment variable. The value has whatever type its key requires.
     Reference,
-    /// With a reference that cannot be resolved. This has been reported, so no other problem of the value is reported.
+    /// With a reference that cannot be resolved, or with a tag. This has been reported, so no other problem of the value is reported.
     Unresolved,
     /// With a variable that is not set, in a file that is only examined. The value is unknown.
     Unknown,
@@ -83,6 +86,10 @@ pub enum Kind {
 }
 
 impl Scalar {
+    pub(crate) fn new(text: impl Into<String>, style: Style) -> Scalar {
+        Scalar { text: text.into(), style, disclosure: Disclosure::Shown }
+    }
+
     /// Formats the scalar as a member of a list in brackets, with quotes if they are needed.
     pub fn as_member(&self) -> String {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
@@ -108,6 +115,20 @@ impl Scalar {
     }
 }
 
+impl Entry {
+    /// Returns the key as reports show it. Of a key without a value, or with a colon and a space in it, the text after the colon is
+    /// not shown: it was meant as the value, such as a password.
+    pub(crate) fn shown_key(&self) -> Cow<'_, str> {
+        let has_value = !matches!(&self.value.value, Value::Scalar(scalar) if scalar.kind() == Kind::Null);
+        match self.key.split_once(':') {
+            Some((name, rest)) if rest.starts_with(' ') || !has_value && !is_kind_of_attribute(name) => {
+                Cow::Owned(format!("{name}:…"))
+            }
+            _ => Cow::Borrowed(&self.key),
+        }
+    }
+}
+
 impl Node {
     /// Describes the value by its text or its type, for the end of a message such as "must …, is …".
     pub fn found(&self) -> String {
@@ -118,7 +139,7 @@ impl Node {
             Value::Map(map) => if map.is_empty() { "an empty mapping" } else { "a mapping" }.to_owned(),
             Value::Scalar(scalar) if scalar.kind() == Kind::Null => "empty".to_owned(),
             Value::Scalar(scalar) => {
-                let text = scalar.text.escape_debug().to_string();
+                let text = without_secret(&scalar.text).escape_debug().to_string();
                 let cut: String = text.chars().take(LONGEST).collect();
                 let dots = if cut.len() < text.len() { "…" } else { "" };
                 match scalar.kind() {
@@ -189,33 +210,9 @@ impl<'t> Builder<'t> {
     fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(self.unreadable(position(*error.marker()), error.info())),
+            Some(Err(error)) => Err(unreadable(self.text, position(*error.marker()), error.info())),
             None => Ok((Event::StreamEnd, Span::empty(Marker::new(0, 1, 0)))),
         }
-    }
-
-    /// Returns the problem that the parser has found at this position, worded like other problems.
-    fn unreadable(&self, at: Position, info: &str) -> Problem {
-        if info.contains("recursion") {
-            return fault(at, format!("must be nested at most {MAX_DEPTH} deep"));
-        }
-        if info.contains("simple key") {
-            // The parser reports the position of the token after the key. So the key is searched for before this
-            // position.
-            let before = self.text.lines().take(at.line.saturating_sub(1)).enumerate();
-            let is_token = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-            let key = before.filter(|(_, line)| is_token(line)).last();
-            if let Some((index, line)) = key {
-                let column = line.chars().take_while(|one| one.is_whitespace()).count() + 1;
-                let hint = Some("a colon and a space follow a key: `KEY: VALUE`".to_owned());
-                return Problem { hint, ..fault(Position { line: index + 1, column }, "must be a key with a value") };
-            }
-        }
-        let lines: Vec<&str> = self.text.lines().take(at.line).collect();
-        let here = lines.get(at.line.saturating_sub(1));
-        let hint = here.and_then(|line| hint_for_quotes(line, at.column, info));
-        let hint = hint.or_else(|| hint_for_unreadable(&lines, info));
-        Problem { hint, ..fault(at, format!("must be YAML: {info}")) }
     }
 
     fn document(&mut self) -> Result<Node, Problem> {
@@ -247,7 +244,8 @@ impl<'t> Builder<'t> {
         let (value, anchor, tag) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Quoted };
-                (Value::Scalar(Scalar { text: text.into_owned(), style }), anchor, tag)
+                let style = if tag.is_some() { Style::Unresolved } else { style };
+                (Value::Scalar(Scalar::new(text, style)), anchor, tag)
             }
             Event::SequenceStart(anchor, tag) => (self.list(depth)?, anchor, tag),
             Event::MappingStart(anchor, tag) => (self.map(depth)?, anchor, tag),
@@ -260,8 +258,10 @@ impl<'t> Builder<'t> {
             }
             _ => return Err(fault(position, "must be YAML: a value is missing")),
         };
-        if let Some(tag) = tag {
-            self.report.add(position, &self.path, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
+        if tag.is_some() {
+            // The tag is not shown, because it may be a secret that begins with `!`.
+            let hint = Some("a text that begins with `!` needs quotes".to_owned());
+            self.report.add_with_hint(position, &self.path, "must have no tag, which `!` begins", hint);
         }
         let node = Node { position, value };
         if anchor > 0 {
@@ -298,12 +298,17 @@ impl<'t> Builder<'t> {
 
     fn map(&mut self, depth: usize) -> Result<Value, Problem> {
         let mut map: Vec<Entry> = Vec::new();
-        let mut keys = HashSet::new();
+        let mut lines = HashMap::new();
         loop {
             let (key, style, key_position) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Value::Map(map)),
                 (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, position(span.start)),
-                (_, span) => return Err(fault(position(span.start), "a key must be plain text")),
+                (_, span) => {
+                    let hint =
+                        "a text with braces or brackets needs quotes; a variable is written `${NAME}`".to_owned();
+                    let hint = Some(hint);
+                    return Err(Problem { hint, ..fault(position(span.start), "a key must be plain text") });
+                }
             };
             // In quotes, `<<` is an ordinary key.
             let merges = key == "<<" && style == ScalarStyle::Plain;
@@ -316,10 +321,11 @@ impl<'t> Builder<'t> {
             push_key(&mut self.path, &key);
             let value = self.node(event, span, depth + 1)?;
             self.path.truncate(above);
-            if !keys.insert(key.clone()) {
-                self.report.add(key_position, join(&self.path, &key), "duplicate key");
+            if let Some(first) = lines.get(&key) {
+                self.report.add(key_position, join(&self.path, &key), format!("duplicate key, first in line {first}"));
                 continue;
             }
+            lines.insert(key.clone(), key_position.line);
             if !merges {
                 map.push(Entry { key, key_position, value });
             }
@@ -331,7 +337,7 @@ fn position(marker: Marker) -> Position {
     Position { line: marker.line(), column: marker.col() + 1 }
 }
 
-fn fault(position: Position, what: impl Into<String>) -> Problem {
+pub(super) fn fault(position: Position, what: impl Into<String>) -> Problem {
     Problem { file: None, position: Some(position), path: String::new(), what: what.into(), hint: None }
 }
 

@@ -83,7 +83,7 @@ impl<'f> Constraints<'f> {
 
     /// Whether every request that meets the constraints has a value of the attribute.
     pub(crate) fn is_present(&self, attribute: &Attribute) -> bool {
-        never_missing(attribute) || self.expects_a_value(attribute)
+        attribute.is_never_missing() || self.expects_a_value(attribute)
     }
 
     /// Whether the constraints exclude requests that have no value of the attribute.
@@ -133,40 +133,6 @@ impl<'f> Constraints<'f> {
         rule.until.is_none()
             && rule.conditions.iter().all(|condition| self.implies(condition))
             && rule.keys.iter().all(has_a_value)
-    }
-}
-
-/// Whether every request has a value of the attribute, whatever the client sends.
-pub(crate) fn never_missing(attribute: &Attribute) -> bool {
-    match attribute {
-        Attribute::Address
-        | Attribute::Method
-        | Attribute::Host
-        | Attribute::Scheme
-        | Attribute::Listener
-        | Attribute::Door
-        | Attribute::Path
-        | Attribute::Route => true,
-        // A request has no upstream if its route answers it.
-        Attribute::Upstream
-        | Attribute::RequestJson(_)
-        | Attribute::JsonAmount(_)
-        | Attribute::RequestForm(_)
-        | Attribute::Model
-        | Attribute::Claim(_)
-        | Attribute::Words(_)
-        | Attribute::KeyId
-        | Attribute::KeyPlan
-        | Attribute::KeyColumn(_)
-        | Attribute::ClaimedAmount(_)
-        | Attribute::Header(_)
-        | Attribute::Query(_)
-        | Attribute::Cookie(_)
-        | Attribute::TlsServerName
-        | Attribute::TlsClient(_)
-        | Attribute::PathSegment(_)
-        | Attribute::Descriptor(_) => false,
-        Attribute::Folded(folding, source) => !folding.is_trim() && never_missing(source),
     }
 }
 

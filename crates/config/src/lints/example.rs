@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU8;
 
-use super::constraints::{Constraints, never_missing};
+use super::constraints::Constraints;
 use super::file::LocatedRule;
 use super::texts::root;
 use request::attribute::Attribute;
@@ -76,7 +76,7 @@ impl<'f> Example<'f> {
         }
         let expected = constraints.on(attribute);
         let mut values: Vec<Option<Vec<u8>>> = Vec::new();
-        if !never_missing(attribute) {
+        if !attribute.is_never_missing() {
             values.push(None);
         }
         values.extend(ANY.map(|value| Some(value.to_vec())));

@@ -59,9 +59,15 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
             let client = matches!(value.parse(), Ok(IpNet::V6(network)) if network.prefix_len() == length);
             if *part.source() == Attribute::Address && value.parse::<IpAddr>().is_err() && !client {
                 let hint = "write one address; for a network write a rule with match: {ip:address: {cidr: […]}}";
-                let what = match is_in_file {
-                    true => format!("no client has the address `{}`", value.escape_debug()),
-                    false => "no client has this address".to_owned(),
+                let other = value.split_once('=').map(|(name, _)| name.trim());
+                let (what, hint) = match other.filter(|name| Attribute::parse(name).is_ok()) {
+                    Some(name) => {
+                        let what =
+                            format!("`{}` is no limit key here, and no client has this address", name.escape_debug());
+                        (what, "add it to limit_keys, or write an address")
+                    }
+                    None if is_in_file => (format!("no client has the address `{}`", value.escape_debug()), hint),
+                    None => ("no client has this address".to_owned(), hint),
                 };
                 found.push(location().finding(what, hint));
             }

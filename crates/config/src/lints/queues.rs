@@ -2,6 +2,7 @@
 
 use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
+use crate::language::duration;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::leaky_bucket::LeakyBucket;
 use rules::claimed_numbers::ClaimedNumbers;
@@ -15,9 +16,9 @@ pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let cut = queues.iter().filter(|(_, bucket)| bucket.max_wait() > timeout);
     cut.map(|(location, bucket)| {
         let what = format!(
-            "is {} ms, longer than drain.timeout, {} ms: a drain cuts requests that still wait",
-            bucket.max_wait().0 / 1000,
-            timeout.0 / 1000
+            "is {}, longer than drain.timeout, {}: a drain cuts requests that still wait",
+            duration::print(bucket.max_wait()),
+            duration::print(timeout)
         );
         location.key("max_wait").finding(what, "set a longer drain.timeout, or a shorter max_wait")
     })

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::Value;
+
 use super::file::File;
 use super::location::Finding;
 use crate::language::remarks::{FileRole, NamedFileRemark};
@@ -33,7 +35,16 @@ fn is_exposed(named: &NamedFileRemark) -> bool {
 fn is_secret(role: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
-    String::from_utf8_lossy(text).contains("PRIVATE KEY-----") || (role == FileRole::Secret && !is_public)
+    String::from_utf8_lossy(text).contains("PRIVATE KEY-----")
+        || has_private_jwk(text)
+        || (role == FileRole::Secret && !is_public)
+}
+
+/// Whether the bytes are a JWK or a JWK set with a shared secret or a private key: with the member `k` or `d` (RFC 7518, section 6).
+fn has_private_jwk(bytes: &[u8]) -> bool {
+    let Ok(set) = serde_json::from_slice::<Value>(bytes) else { return false };
+    let keys = set.get("keys").and_then(Value::as_array).map_or(std::slice::from_ref(&set), Vec::as_slice);
+    keys.iter().any(|key| key.get("kty").is_some() && (key.get("k").is_some() || key.get("d").is_some()))
 }
 
 #[cfg(test)]
@@ -48,6 +59,10 @@ mod tests {
         let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
         for secret in ["correct horse", "", "-----BEGIN RSA PRIVATE KEY-----\n", both] {
             assert!(is_secret(FileRole::Secret, secret.as_bytes()), "{secret}");
+        }
+        let (shared, public) = ("{\"keys\": [{\"kty\": \"oct\", \"k\": \"AA\"}]}", "{\"kty\": \"EC\", \"x\": \"AA\"}");
+        for (text, expected) in [(shared, true), (public, false), ("{\"kty\": \"EC\", \"d\": \"AA\"}", true)] {
+            assert_eq!(is_secret(FileRole::Other, text.as_bytes()), expected, "{text}");
         }
         for (text, expected) in [("<h1>429</h1>", false), ("192.0.2.0/24\n", false), (both, true)] {
             assert_eq!(is_secret(FileRole::Other, text.as_bytes()), expected, "{text}");

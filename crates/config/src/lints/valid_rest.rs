@@ -88,7 +88,7 @@ impl ValidRest {
         let is_valid = |entry: &&Entry| declared.contains(&&*entry.key) && !removed.contains(&entry.key);
         let mut kept: Vec<Entry> = entries.iter().filter(is_valid).cloned().collect();
         let stand_in = |key: &str, text: &str| {
-            let scalar = Scalar { text: text.to_owned(), style: Style::Quoted };
+            let scalar = Scalar::new(text, Style::Quoted);
             let value = Node { position: tree.position, value: Value::Scalar(scalar) };
             Entry { key: key.to_owned(), key_position: tree.position, value }
         };

@@ -1,5 +1,5 @@
-//! Determines which attributes each door (way to the decision) can supply. Another proxy sends only a part of a
-//! request.
+//! Determines which attributes each door (way to the decision) can supply, and which every request has. Another proxy sends only a
+//! part of a request.
 
 use super::Attribute;
 use crate::door::Door;
@@ -41,6 +41,40 @@ impl Attribute {
             | Attribute::Scheme
             | Attribute::Path
             | Attribute::PathSegment(_) => !door.has_only_descriptors(),
+        }
+    }
+
+    /// Whether every request has a value of the attribute, whatever the client sends.
+    pub fn is_never_missing(&self) -> bool {
+        match self {
+            Attribute::Address
+            | Attribute::Method
+            | Attribute::Host
+            | Attribute::Scheme
+            | Attribute::Listener
+            | Attribute::Door
+            | Attribute::Path
+            | Attribute::Route => true,
+            // A request has no upstream if its route answers it.
+            Attribute::Upstream
+            | Attribute::RequestJson(_)
+            | Attribute::JsonAmount(_)
+            | Attribute::RequestForm(_)
+            | Attribute::Model
+            | Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::Header(_)
+            | Attribute::Query(_)
+            | Attribute::Cookie(_)
+            | Attribute::TlsServerName
+            | Attribute::TlsClient(_)
+            | Attribute::PathSegment(_)
+            | Attribute::Descriptor(_) => false,
+            Attribute::Folded(folding, source) => !folding.is_trim() && source.is_never_missing(),
         }
     }
 }

@@ -170,12 +170,30 @@ fn what_another_limit_refuses_is_charged_nowhere() {
 }
 
 #[test]
+fn a_key_that_is_empty_for_some_requests_limits_the_others() {
+    let Some(nginx) = program("nginx") else { return };
+    let pair = Pair::start(
+        &nginx,
+        &format!(
+            "map $http_x_key $limited {{ default $http_x_user; free \"\"; ~*^staff- \"\"; }}
+             limit_req_zone $limited zone=a:1m rate=1r/m;
+             server {{ listen 127.0.0.1:8080; limit_req zone=a; location / {{ {PROXY} }} }}"
+        ),
+    );
+    let sent: Vec<[u16; 2]> = ["free", "FREE", "Staff-1", "staff-1", "other", "freed", "other"]
+        .iter()
+        .map(|key| pair.statuses("/", &[("X-User", "ann"), ("X-Key", key)]))
+        .collect();
+    assert_eq!(sent, [200, 200, 200, 200, 200, 429, 429].map(|status| [status; 2]), "{}", pair.imported);
+}
+
+#[test]
 fn a_key_by_a_map_is_named_and_its_limit_left_out() {
     let Some(nginx) = program("nginx") else { return };
     let pair = Pair::start(
         &nginx,
         &format!(
-            "map $http_x_key $limited {{ default $binary_remote_addr; free \"\"; }}
+            "map $http_x_key $limited {{ default $binary_remote_addr; free $http_x_user; }}
              limit_req_zone $limited zone=a:1m rate=1r/m;
              server {{ listen 127.0.0.1:8080; limit_req zone=a; location / {{ {PROXY} }} }}"
         ),

@@ -1,9 +1,10 @@
 //! Reads the rate limits of Kong's declarative file, and writes a gateway.yaml that limits the same requests.
 //!
-//! Of the plugins that are bound to a request's consumer, route and service, Kong runs one: the one that is bound most
-//! closely. In a policy the first rule that matches decides. So the rules stand in that order, and routes in the order
-//! in which Kong tries them. A route without a limit has a rule that allows, if others follow.
+//! Of the plugins with one name that are bound to a request's consumer, route and service, Kong runs one: the one that is bound most
+//! closely. In a policy the first rule that matches decides. So each name has a policy, the rules stand in that order, and routes in
+//! the order in which Kong tries them. A route without a limit has a rule that allows, if others follow.
 
+mod key_auth;
 mod plugins;
 mod routes;
 mod values;
@@ -16,9 +17,10 @@ use super::written_rules::{WrittenPolicy, WrittenRule, write};
 use super::{Import, ImportedFile, Losses, checked};
 use crate::language::problem::{Problem, Problems, Report};
 use crate::language::tree::{self, Node, Value};
-use plugins::{LimitPlugin, PluginStore, charge, store};
+use key_auth::KeyAuth;
+use plugins::{LimitPlugin, PluginKind, PluginStore, charge, store};
 use routes::Route;
-use values::{Kind, Names, get, members, name, text_of, texts};
+use values::{Kind, Names, get, members, name, text_of};
 
 const HEAD: &str = "\
 # Imported from Kong's declarative file by `tollgate import kong`.
@@ -35,8 +37,7 @@ const UPSTREAM: &str = "upstream: http://127.0.0.1:9000          # or `upstreams
 /// What an import has read of the file.
 struct KongFile<'f> {
     name: &'f str,
-    has_keys: bool,
-    key_names: Vec<String>,
+    keys: Option<KeyAuth>,
     routes: Vec<Route>,
     plugins: Vec<LimitPlugin>,
     store: Option<PluginStore>,
@@ -65,8 +66,11 @@ pub fn import_kong(file: &ImportedFile<'_>) -> Result<Import, Problems> {
     };
     let mut losses = Losses::default();
     let read = read(&root, file.name, &mut losses);
-    let rules = rules(&read, &mut losses);
-    let policies = if rules.is_empty() { Vec::new() } else { vec![WrittenPolicy { name: "kong".to_owned(), rules }] };
+    let (mut policies, mut names) = (Vec::new(), HashSet::new());
+    for (kind, name) in [(PluginKind::Simple, "kong"), (PluginKind::Advanced, "kong-advanced")] {
+        policies.push(WrittenPolicy { name: name.to_owned(), rules: rules(&read, kind, &mut names, &mut losses) });
+    }
+    policies.retain(|policy| !policy.rules.is_empty());
     let mut losses = losses.0;
     losses.sort_by_key(|loss| loss.remark.position);
     checked(Import { text: write(HEAD, &settings(&read), &policies, &losses), losses })
@@ -78,11 +82,11 @@ fn settings(read: &KongFile<'_>) -> String {
         let failure = if *is_fault_tolerant { "allow" } else { "deny" };
         text.push_str(&format!("store: {{redis: {{url: \"redis://{host}:{port}\"}}}}\non_store_failure: {failure}\n"));
     }
-    if read.has_keys {
-        let places = read.key_names.iter().map(|name| scalar(&format!("header:{}", name.to_ascii_lowercase())));
+    if let Some(KeyAuth { places, is_hidden }) = &read.keys {
+        let places: Vec<String> = places.iter().map(|place| scalar(place)).collect();
+        let forward = if *is_hidden { ", forward: false" } else { "" };
         text.push_str(KEYS);
-        let places = places.collect::<Vec<_>>().join(", ");
-        text.push_str(&format!("api_keys: {{from: [{places}], file: api-keys.txt}}\n"));
+        text.push_str(&format!("api_keys: {{from: [{}], file: api-keys.txt{forward}}}\n", places.join(", ")));
     }
     text
 }
@@ -148,18 +152,16 @@ fn read<'f>(root: &Node, file: &'f str, losses: &mut Losses) -> KongFile<'f> {
         losses.add(file, groups.position, "consumer_groups", "are not imported");
     }
     Route::sort(&mut routes);
-    let is = |bound: &&Bound<'_>, name: &str| text_of(bound.plugin, "name") == Some(name);
-    let keys = bound.iter().find(|bound| is(bound, "key-auth"));
-    let mut key_names = keys.and_then(|bound| get(bound.plugin, "config")).map(|config| texts(config, "key_names"));
-    if key_names.as_ref().is_none_or(Vec::is_empty) {
-        key_names = Some(vec!["apikey".to_owned()]);
-    }
+    let keys = bound.iter().find(|bound| text_of(bound.plugin, "name") == Some("key-auth"));
+    let keys = keys.map(|bound| KeyAuth::read(bound.plugin, file, losses));
     let has_keys = keys.is_some();
     let (mut plugins, mut first_store): (Vec<LimitPlugin>, Option<PluginStore>) = (Vec::new(), None);
+    let mut first_local = None;
     for Bound { plugin, consumer, route, service } in &bound {
         let position = plugin.position;
         match text_of(plugin, "name") {
-            Some("rate-limiting" | "rate-limiting-advanced") => {
+            Some(kind @ ("rate-limiting" | "rate-limiting-advanced")) => {
+                let kind = if kind == "rate-limiting" { PluginKind::Simple } else { PluginKind::Advanced };
                 let charge = charge(plugin, has_keys, file, losses);
                 let [consumer, route, service] = [consumer, route, service].map(Clone::clone);
                 if consumer.is_some() && !has_keys {
@@ -167,11 +169,14 @@ fn read<'f>(root: &Node, file: &'f str, losses: &mut Losses) -> KongFile<'f> {
                     continue;
                 }
                 let Some(charge) = charge else { continue };
-                plugins.push(LimitPlugin { position, consumer, route, service, charge });
+                plugins.push(LimitPlugin { position, kind, consumer, route, service, charge });
                 let own = store(plugin, file, losses);
                 if own.is_some() && first_store.is_some() && own != first_store {
                     let what = "counts in another Redis, or with another `fault_tolerant`, than a plugin before it";
                     losses.add(file, position, "config.redis", what);
+                }
+                if own.is_none() {
+                    first_local = first_local.or(Some(position));
                 }
                 first_store = first_store.or(own);
             }
@@ -182,12 +187,16 @@ fn read<'f>(root: &Node, file: &'f str, losses: &mut Losses) -> KongFile<'f> {
             }
         }
     }
-    let key_names = key_names.unwrap_or_default();
-    KongFile { name: file, has_keys, key_names, routes, plugins, store: first_store }
+    if let (Some(position), Some(_)) = (first_local, &first_store) {
+        let what =
+            "counts in each node of Kong for itself, and here in the Redis of the others, with their `fault_tolerant`";
+        losses.add(file, position, "config.policy", what);
+    }
+    KongFile { name: file, keys, routes, plugins, store: first_store }
 }
 
-/// Returns the rules, in the order in which they decide.
-fn rules(read: &KongFile<'_>, losses: &mut Losses) -> Vec<WrittenRule> {
+/// Returns the rules of the plugins of this kind, in the order in which they decide.
+fn rules(read: &KongFile<'_>, kind: PluginKind, names: &mut HashSet<String>, losses: &mut Losses) -> Vec<WrittenRule> {
     let mut rules: Vec<(Option<usize>, WrittenRule)> = Vec::new();
     let none = vec![Vec::new()];
     let mut add = |wanted: String, alternatives: &[Vec<String>], plugin: Option<usize>| {
@@ -212,7 +221,8 @@ fn rules(read: &KongFile<'_>, losses: &mut Losses) -> Vec<WrittenRule> {
     };
     // Plugins that are bound to a consumer decide first, and those that are also bound to a route before all others.
     let closeness = |plugin: &LimitPlugin| (plugin.route.is_none(), plugin.service.is_none());
-    let mut of_consumers: Vec<_> = read.plugins.iter().enumerate().filter(|(_, one)| one.consumer.is_some()).collect();
+    let of_kind = || read.plugins.iter().enumerate().filter(|(_, plugin)| plugin.kind == kind);
+    let mut of_consumers: Vec<_> = of_kind().filter(|(_, one)| one.consumer.is_some()).collect();
     of_consumers.sort_by_key(|(_, plugin)| closeness(plugin));
     for (index, plugin) in of_consumers {
         let alternatives = match (&plugin.route, &plugin.service) {
@@ -223,7 +233,8 @@ fn rules(read: &KongFile<'_>, losses: &mut Losses) -> Vec<WrittenRule> {
         add(plugin.consumer.clone().unwrap_or_default(), &alternatives, Some(index));
     }
     let of_all = |wanted: &dyn Fn(&LimitPlugin) -> bool| {
-        read.plugins.iter().position(|plugin| plugin.consumer.is_none() && wanted(plugin))
+        let found = of_kind().find(|(_, plugin)| plugin.consumer.is_none() && wanted(plugin));
+        found.map(|(index, _)| index)
     };
     let global = of_all(&|plugin| plugin.route.is_none() && plugin.service.is_none());
     for route in &read.routes {
@@ -252,22 +263,21 @@ fn rules(read: &KongFile<'_>, losses: &mut Losses) -> Vec<WrittenRule> {
     while rules.last().is_some_and(|(_, last)| last.charge.is_none()) {
         rules.pop();
     }
-    for (index, plugin) in read.plugins.iter().enumerate() {
+    for (index, plugin) in of_kind() {
         if rules.iter().all(|(other, _)| *other != Some(index)) {
             let what = "no rule comes of this plugin: no request reaches it, or another plugin limits the same ones";
             losses.add(read.name, plugin.position, "plugins", what);
         }
     }
-    named(rules)
+    named(rules, names)
 }
 
 /// Gives each rule a name of its own. Rules of one plugin share its counters.
-fn named(rules: Vec<(Option<usize>, WrittenRule)>) -> Vec<WrittenRule> {
-    let mut names = HashSet::new();
+fn named(rules: Vec<(Option<usize>, WrittenRule)>, names: &mut HashSet<String>) -> Vec<WrittenRule> {
     let count = |plugin: Option<usize>| rules.iter().filter(|(other, _)| *other == plugin).count();
     let counts: Vec<usize> = rules.iter().map(|(plugin, _)| count(*plugin)).collect();
     let finish = |((plugin, mut rule), count): ((Option<usize>, WrittenRule), usize)| {
-        rule.name = unique(&rule.name, &mut names);
+        rule.name = unique(&rule.name, names);
         if let (Some(charge), Some(plugin), 2..) = (&mut rule.charge, plugin, count) {
             charge.meter = Some(format!("plugin-{}", plugin + 1));
         }

@@ -13,10 +13,20 @@ use base::position::Position;
 #[derive(Clone, Debug)]
 pub(super) struct LimitPlugin {
     pub position: Position,
+    pub kind: PluginKind,
     pub consumer: Option<String>,
     pub route: Option<String>,
     pub service: Option<String>,
     pub charge: WrittenCharge,
+}
+
+/// The kind of a plugin that limits. Kong runs one plugin of each kind for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PluginKind {
+    /// The plugin `rate-limiting`.
+    Simple,
+    /// The plugin `rate-limiting-advanced`.
+    Advanced,
 }
 
 /// The store that the plugins use.

@@ -2,8 +2,10 @@
 //!
 //! Each zone becomes a policy, because several limits of one location all count. In a policy the first rule that matches
 //! decides. So the rules of a zone stand in the order in which nginx searches for a server and a location, and a place
-//! without the limit has a rule that allows, if a wider place with the limit follows.
+//! without the limit has a rule that allows, if a wider place with the limit follows. Before them are rules that allow what has an
+//! empty key.
 
+mod empty_keys;
 mod hosts;
 mod includes;
 mod places;
@@ -75,6 +77,14 @@ pub fn import_nginx(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
         if rules.is_empty() {
             return None;
         }
+        let exempt = zone.exempt.iter().map(|condition| WrittenRule {
+            name: unique(&format!("exempt-{}", zone.name), &mut of_rules),
+            place: zone.place.clone(),
+            conditions: vec![condition.clone()],
+            is_shadow: false,
+            charge: None,
+        });
+        rules.splice(0..0, exempt.collect::<Vec<_>>());
         let name = unique(&zone.name, &mut of_policies);
         share_buckets(&name, &mut rules, &limits.servers, &mut losses);
         Some(WrittenPolicy { name, rules })

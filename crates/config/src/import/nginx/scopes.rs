@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::super::Losses;
+use super::empty_keys::Variables;
 use super::places::{Place, places};
 use super::syntax::Directive;
 use super::zones::{Zone, ZoneKind, zone};
@@ -14,6 +15,7 @@ use base::position::Position;
 pub(super) struct Limits {
     pub zones: Vec<Zone>,
     pub servers: Vec<Server>,
+    variables: Variables,
 }
 
 /// A virtual server.
@@ -72,7 +74,8 @@ impl Limits {
     /// Reads the directives of files that no other file includes. Files without `http` are included by one that is not
     /// among the files: their servers have the limits of `http`.
     pub(super) fn read(roots: &[Vec<Directive>], losses: &mut Losses) -> Limits {
-        let mut limits = Limits::default();
+        let variables = Variables::read(roots);
+        let mut limits = Limits { variables, ..Limits::default() };
         let top = Position { line: 1, column: 1 };
         let none = Scope {
             file: roots.iter().flatten().next().map_or_else(|| "".into(), |first| Rc::clone(&first.file)),
@@ -122,7 +125,7 @@ impl Limits {
     fn level(&mut self, directives: &[&Directive], outer: &Scope, losses: &mut Losses) {
         for directive in directives {
             if matches!(directive.name(), "limit_req_zone" | "limit_conn_zone") {
-                match zone(directive) {
+                match zone(directive, &self.variables) {
                     Ok(zone) => {
                         for difference in &zone.differences {
                             losses.add(&directive.file, directive.position, directive.name(), difference.as_str());

@@ -1,5 +1,6 @@
 //! Reads the zones of nginx: by which values they count, and at which rate.
 
+use super::empty_keys::Variables;
 use super::syntax::Directive;
 
 /// What a zone limits.
@@ -55,6 +56,10 @@ pub(super) struct Zone {
     pub kind: ZoneKind,
     /// The attributes by which it counts.
     pub keys: Vec<String>,
+    /// The entries of `match` that have the requests with an empty key, which are not counted.
+    pub exempt: Vec<String>,
+    /// The file and the line of the zone, for comments.
+    pub place: String,
     /// How the count differs from that of nginx.
     pub differences: Vec<String>,
 }
@@ -63,7 +68,7 @@ pub(super) struct Zone {
 ///
 /// # Errors
 /// Why the zone cannot be imported.
-pub(super) fn zone(directive: &Directive) -> Result<Zone, String> {
+pub(super) fn zone(directive: &Directive, variables: &Variables) -> Result<Zone, String> {
     let rest = directive.arguments().get(1..).unwrap_or_default();
     let value = |name: &str| rest.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     let name = value("zone").map(|zone| zone.split_once(':').map_or(zone, |(name, _)| name));
@@ -75,21 +80,26 @@ pub(super) fn zone(directive: &Directive) -> Result<Zone, String> {
         }
         _ => ZoneKind::InFlight,
     };
-    let key = directive.argument();
+    let written = directive.argument();
+    let mapped = variables.mapped(written);
+    let key = mapped.as_ref().map_or(written, |mapped| mapped.key.as_str());
     let keys = keys(key)
         .map_err(|variable| format!("counts by `${variable}`, which is no attribute here: zone {name} is left out"))?;
     let mut differences = Vec::new();
     if key.contains("$server_name") || key.contains("${server_name}") {
-        differences.push("counts by `$server_name`: here by the host of the request".to_owned());
+        differences
+            .push("counts by `$server_name`: here by the host of the request, which a client can vary".to_owned());
     }
     // nginx leaves out a request whose whole key is empty, and this gateway one of whose values is missing.
     if let Some(optional) = keys.iter().find(|key| is_optional(key))
-        && !is_one_variable(key)
+        && only_variable(key).is_none()
     {
         let what = format!("counts a request without {optional} by the rest of its key: here it is not limited");
         differences.push(what);
     }
-    Ok(Zone { name, kind, keys, differences })
+    let place = format!("{}:{}", directive.file, directive.position.line);
+    let exempt = mapped.map(|mapped| mapped.exempt).unwrap_or_default();
+    Ok(Zone { name, kind, keys, exempt, place, differences })
 }
 
 /// Whether a request may lack an attribute.
@@ -97,10 +107,10 @@ fn is_optional(attribute: &str) -> bool {
     ["header:", "query:", "cookie:", "tls:"].iter().any(|kind| attribute.starts_with(kind))
 }
 
-/// Whether a key of nginx consists of one variable alone.
-fn is_one_variable(key: &str) -> bool {
+/// Returns the name of the variable if a text of nginx consists of one variable alone.
+pub(super) fn only_variable(key: &str) -> Option<&str> {
     let name = key.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).or(key.strip_prefix('$'));
-    name.is_some_and(|name| name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_'))
+    name.filter(|name| name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_'))
 }
 
 /// Returns the attributes that a key of nginx consists of. The characters between its variables are the same in every
@@ -125,7 +135,7 @@ fn keys(key: &str) -> Result<Vec<String>, String> {
 }
 
 /// Returns the attribute that has the value of a variable of nginx.
-fn attribute(variable: &str) -> Option<String> {
+pub(super) fn attribute(variable: &str) -> Option<String> {
     let own = match variable {
         "binary_remote_addr" | "remote_addr" => "ip:address",
         "host" | "http_host" | "server_name" => "host",

@@ -1,6 +1,6 @@
 //! Tests of the import from Kong: to what plugins refer, and where they count.
 
-use super::kong;
+use super::{ImportedFile, import_kong, kong, rules};
 
 #[test]
 fn plugins_may_refer_by_id() {
@@ -22,7 +22,35 @@ plugins:
     let names: Vec<&str> = rules.lines().filter_map(|line| line.strip_prefix("      - name: ")).collect();
     assert_eq!(names, ["\"ann\"", "\"items\"", "\"2b\""]);
     assert!(rules.contains("match: {path: [\"/items/*\"], \"key:id\": \"ann\"}"), "{rules}");
-    assert_eq!(losses.len(), 1, "{losses:?}");
+    assert_eq!(losses.len(), 2, "{losses:?}");
+}
+
+#[test]
+fn one_plugin_of_each_name_counts() {
+    let text = "
+_format_version: \"3.0\"
+services:
+  - url: http://s
+    routes:
+      - name: r
+        paths: [/x]
+        plugins: [{name: rate-limiting-advanced, config: {limit: [1000], window_size: [60], identifier: ip}}]
+plugins:
+  - {name: key-auth, config: {key_names: [apikey], hide_credentials: true, key_in_query: true}}
+  - {name: rate-limiting, config: {minute: 10, limit_by: ip, policy: local}}
+  - {name: rate-limiting, route: r, config: {hour: 20, limit_by: ip, policy: redis, redis: {host: a}}}
+";
+    let imported = import_kong(&ImportedFile { name: "kong.yaml", bytes: text.as_bytes() }).unwrap();
+    let keys = "api_keys: {from: [\"header:apikey\", \"query:apikey\"], file: api-keys.txt, forward: false}\n";
+    assert!(imported.text.contains(keys), "{}", imported.text);
+    let (rules, losses) = rules(imported);
+    // Kong counts a request to /x by a plugin of either name.
+    let names: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- name: ")).collect();
+    assert_eq!(names, ["\"kong\"", "\"r\"", "\"global\"", "\"kong-advanced\"", "\"r-2\""], "{rules}");
+    let rest: Vec<&str> = losses.iter().filter_map(|loss| Some(loss.split_once(": ")?.1)).collect();
+    assert!(rest[2].starts_with("key-auth: answers 401 without a key, and here such a request passes: "), "{losses:?}");
+    assert!(rest[1].starts_with("config.policy: counts in each node of Kong for itself, "), "{losses:?}");
+    assert_eq!(rest.len(), 3, "{losses:?}");
 }
 
 #[test]
@@ -37,7 +65,7 @@ routes: [{name: a, paths: [/a], service: gone}]
 plugins:
   - {name: rate-limiting, route: {id: gone}, config: {second: 5, limit_by: ip}}
   - {name: rate-limiting, route: a, config: {second: 5, limit_by: ip}}
-  - {name: rate-limiting-advanced, route: a, config: {limit: [5], window_size: [9], limit_by: ip}}
+  - {name: rate-limiting, route: a, config: {second: 9, limit_by: ip}}
   - {name: rate-limiting, consumer_group: gold, config: {second: 5, limit_by: ip}}
 ",
     );

@@ -119,6 +119,6 @@ fn a_key_that_counts_otherwise_than_in_nginx_is_named() {
     for alone in ["${http_x_key}", "$arg_k", "$binary_remote_addr$uri", "all"] {
         assert_eq!(of_key(alone), [""; 0], "{alone}");
     }
-    let host = "nginx.conf:1:1: limit_req_zone: counts by `$server_name`: here by the host of the request";
+    let host = "nginx.conf:1:1: limit_req_zone: counts by `$server_name`: here by the host of the request, which a client can vary";
     assert_eq!(of_key("$binary_remote_addr$server_name"), [host]);
 }

@@ -59,7 +59,11 @@ pub(crate) fn keys(
 ) -> Option<KeySource> {
     let section = field.clone().section(&KEYS)?;
     let sources = KEYS.names();
-    let found: Vec<(&str, Field<'_>)> = sources.iter().filter_map(|key| Some((*key, section.get(key)?))).collect();
+    let given = |key: &&'static str| {
+        let field = section.get(key)?;
+        Some((*key, if matches!(*key, "secret" | "jwks_url") { field.hidden() } else { field }))
+    };
+    let found: Vec<(&str, Field<'_>)> = sources.iter().filter_map(given).collect();
     section.close();
     let [(key, field)] = &found[..] else {
         let found: Vec<&str> = found.iter().map(|(key, _)| *key).collect();

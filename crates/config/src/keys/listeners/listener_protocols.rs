@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::language::key::{Key, Type, names};
 use crate::language::reader::{Field, Section, all};
+use crate::language::suggest::listed;
 use base::http_protocol::HttpProtocol;
 
 const PROTOCOLS: [(&str, HttpProtocol); 3] = [
@@ -11,6 +12,9 @@ const PROTOCOLS: [(&str, HttpProtocol); 3] = [
     (HttpProtocol::Http1.name(), HttpProtocol::Http1),
     (HttpProtocol::H2c.name(), HttpProtocol::H2c),
 ];
+
+/// Names of HTTP/3.
+const HTTP3: [&str; 4] = ["h3", "http/3", "http3", "quic"];
 
 pub(crate) const LISTENER_PROTOCOLS: Key = Key::depends(
     "protocols",
@@ -65,6 +69,11 @@ fn protocols(field: &Field<'_>, has_tls: bool) -> Option<Vec<HttpProtocol>> {
     let mut protocols = Vec::new();
     let read = all(members, |member| {
         let stand_in = HttpProtocol::Http1.name();
+        if member.text_if_any().is_some_and(|text| HTTP3.contains(&&*text.to_ascii_lowercase())) {
+            let hint = "there is no HTTP/3: put a proxy that speaks it in front".to_owned();
+            member.must_hinting(format_args!("be {}", listed(&names(&PROTOCOLS))), Some(hint));
+            return None;
+        }
         let protocol = member.known_or(stand_in, |field| field.choice(&PROTOCOLS))?;
         match protocol {
             HttpProtocol::H2 if !has_tls => {

@@ -3,7 +3,7 @@
 use http::header::{HeaderName, HeaderValue};
 use serde_json::json;
 
-use crate::keys::routes::header_names::{Message, UNKNOWN_VALUE, header_name};
+use crate::keys::routes::header_names::{FIELD_VALUE_MUST, Message, UNKNOWN_VALUE, header_name};
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::key::{Key, Mapping};
 use crate::language::reader::{Field, all};
@@ -90,7 +90,8 @@ fn set(field: Field<'_>, message: Message, attributes: AttributeReader<'_>) -> O
     read.into_iter().collect()
 }
 
-/// Reads the value of a field: a text with attributes in braces. A brace in the text is written twice.
+/// Reads the value of a field: a text with attributes in braces. A brace in the text is written twice. Reports show no more of it
+/// than names of attributes, because it may be a credential.
 fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValue> {
     if field.is_unknown() {
         return Some(FieldValue::Fixed(UNKNOWN_VALUE));
@@ -98,7 +99,7 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
     let written = field.written()?;
     let Some(parts) = parts(written) else {
         let hint = "a brace itself is written twice: {{ or }}".to_owned();
-        field.must_hinting("have each attribute in braces, like {jwt:org}", Some(hint));
+        field.clone().hidden().must_hinting("have each attribute in braces, like {jwt:org}", Some(hint));
         return None;
     };
     let mut composed = Vec::new();
@@ -125,7 +126,7 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
     let valid = sample.is_ascii() && sample.trim() == sample && !sample.is_empty();
     let fixed = HeaderValue::from_str(&sample).ok().filter(|_| valid);
     if fixed.is_none() {
-        field.must("be printable ASCII without spaces around it");
+        field.clone().hidden().must(FIELD_VALUE_MUST);
     }
     let fixed = fixed?;
     let is_fixed = composed.iter().all(|part| matches!(part, ValuePart::Text(_)));

@@ -35,7 +35,10 @@ pub(crate) const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown"
 /// reporting at `field` why it may not.
 pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
-        field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
+        // A value behind a colon is not shown: it may be a credential.
+        let shown =
+            name.split_once(':').map_or_else(|| name.escape_debug().to_string(), |(name, _)| format!("{name}:…"));
+        field.wrong(format_args!("`{shown}` is not a header name"), None);
         return None;
     };
     // Some programs treat `X_Request_Id` as `X-Request-Id`, so both are checked alike.
@@ -54,6 +57,9 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
     None
 }
 
+/// The message for a text that a header field cannot have as its value.
+pub(crate) const FIELD_VALUE_MUST: &str = "be printable ASCII without spaces around it";
+
 /// Reads the fixed value of a header field.
 pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     if field.is_unknown() {
@@ -61,7 +67,7 @@ pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     }
     let value = HeaderValue::from_str(field.written()?).ok().filter(is_printable);
     if value.is_none() {
-        field.must("be printable ASCII without spaces around it");
+        field.must(FIELD_VALUE_MUST);
     }
     value
 }

@@ -165,7 +165,8 @@ fn headers(field: Field<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
             taken.push(name.clone());
             !has_key && is_new
         });
-        let value = header_value(&field);
+        // The value may be a credential.
+        let value = header_value(&field.hidden());
         Some((name?, value?))
     };
     let read: Vec<_> = field.pairs()?.into_iter().map(read).collect();

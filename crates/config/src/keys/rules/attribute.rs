@@ -39,6 +39,27 @@ fn other_name(text: &str) -> Option<String> {
     })
 }
 
+/// Hints for words that other programs have in place of an attribute.
+const OF_CONDITIONS: [(&[&str], &str); 4] = [
+    (&["path_prefix", "prefix", "uri_prefix"], "write `path: /x/*`, which is /x and what is below"),
+    (
+        &["any", "or", "any_of", "one_of"],
+        "write a list of texts, of which one must match, or one rule for each of several conditions",
+    ),
+    (&["all", "and", "all_of"], "write the conditions beside each other: all of them must hold"),
+    (&["not"], "write `not` below an attribute: `path: {not: /x}`"),
+];
+
+fn of_conditions(text: &str) -> Option<String> {
+    OF_CONDITIONS.iter().find(|(words, _)| words.contains(&text)).map(|(_, hint)| (*hint).to_owned())
+}
+
+/// Returns the hint for the kind of an attribute with its name in a mapping, such as `header: {x-plan: gold}`. Values are not shown.
+fn of_mapping(text: &str, field: &Field<'_>) -> Option<String> {
+    let first = field.entries().first().filter(|_| is_kind_of_attribute(text))?;
+    Some(format!("write `{text}:{}: …`", first.shown_key().escape_debug()))
+}
+
 /// Returns the attribute that has another separator in place of its colon, such as `jwt.plan`.
 fn with_colon(text: &str) -> Option<String> {
     let possible = ['.', '_', '-', '/', '='].into_iter().filter_map(|separator| text.split_once(separator));
@@ -100,6 +121,7 @@ impl AttributeReader<'_> {
                 let text = text.to_string();
                 let hint =
                     other_name(&text).or_else(|| with_colon(&text)).map(|name| format!("did you mean `{name}`?"));
+                let hint = hint.or_else(|| of_mapping(&text, field)).or_else(|| of_conditions(&text));
                 let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
                 let hint = hint.or_else(|| text.contains('(').then(|| FUNCTIONS.to_owned()));
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));

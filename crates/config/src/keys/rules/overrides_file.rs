@@ -70,7 +70,9 @@ impl Source<'_> {
             }
         };
         let Value::Map(entries) = &tree.value else {
-            let what = format!("must be a mapping from values to numbers, is {}", tree.found());
+            // A text is not shown: the file may be a secret, named by mistake.
+            let found = if matches!(tree.value, Value::Scalar(_)) { "text".to_owned() } else { tree.found() };
+            let what = format!("must be a mapping from values to numbers, is {found}");
             self.report.add(tree.position, "", what);
             return None;
         };
@@ -348,7 +350,7 @@ fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
 
 /// Makes a value that may have any type, because each column requires its own type.
 fn scalar(text: String, position: Position) -> Node {
-    Node { position, value: Value::Scalar(Scalar { text, style: Style::Reference }) }
+    Node { position, value: Value::Scalar(Scalar::new(text, Style::Reference)) }
 }
 
 /// Returns the numbers of a line. Numbers of the limit replace empty cells.
@@ -388,5 +390,5 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
 }
 
 fn unlimited() -> Value {
-    Value::Scalar(Scalar { text: "unlimited".to_owned(), style: Style::Reference })
+    Value::Scalar(Scalar::new("unlimited", Style::Reference))
 }

@@ -147,10 +147,7 @@ impl ConditionReader<'_> {
             Some(Attribute::Address) => match written.parse::<IpAddr>() {
                 Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.ipv6_prefix).to_string())),
                 Err(_) => {
-                    field.wrong(
-                        format_args!("must be an IP address, is {written}"),
-                        Some("for a network write {cidr: [10.0.0.0/8]}".to_owned()),
-                    );
+                    field.must_hinting("be an IP address", Some("for a network write {cidr: [10.0.0.0/8]}".to_owned()));
                     None
                 }
             },

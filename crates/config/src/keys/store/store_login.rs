@@ -33,7 +33,10 @@ pub(crate) fn password(
     environment: Environment<'_>,
     in_url: Option<Secret>,
 ) -> Option<Option<SecretSource>> {
-    let inline = section.optional("password", |field| Some(SecretSource::Inline(Secret::new(field.written()?))));
+    let inline = section.optional("password", |field| {
+        let field = field.hidden();
+        Some(SecretSource::Inline(Secret::new(field.written()?)))
+    });
     let in_file = section.optional("password_file", |field| environment.secret_file(&field));
     if in_url.is_some() {
         for key in ["password", "password_file"] {

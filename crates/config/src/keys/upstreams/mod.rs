@@ -3,6 +3,7 @@
 pub(crate) mod balance;
 pub(crate) mod health;
 pub(crate) mod retries;
+pub(crate) mod short_form;
 pub(crate) mod upstream;
 pub(crate) mod upstream_timeouts;
 
@@ -21,6 +22,7 @@ use crate::keys::upstreams::upstream_timeouts::{
 };
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
+use crate::language::other_spellings;
 use crate::language::reader::{Field, Section, all};
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -43,10 +45,14 @@ impl Ejection {
     pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
 }
 
-pub(crate) const PERCENT: ValueKind<ParseText<u8>> = ValueKind::new(
+pub(crate) const PERCENT: ValueKind<ParseText<u8>> = ValueKind::reporting(
     "`0%` to `100%`",
     Shape::Text(Text::new(Scalars::Spelling, &["^0*([0-9]{1,2}|100)%$"], "be a share from 0% to 100%")),
     |text| text.strip_suffix('%')?.parse().ok(),
+    |field, must| {
+        let written = field.text_if_any().and_then(other_spellings::percent);
+        field.must_hinting(must, written.map(|written| format!("write `{written}`")));
+    },
 );
 
 const MAX_CONNECTIONS: ValueKind<ParseText<Option<u32>>> = ValueKind::new(

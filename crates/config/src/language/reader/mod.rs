@@ -14,9 +14,10 @@ pub(crate) use shape_check::ReportMismatch;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::language::disclosure::{Disclosure, without_quotations};
 use crate::language::key::Mapping;
 use crate::language::key_path::join;
-use crate::language::likely_causes::hint_for_quotation_marks;
+use crate::language::likely_causes::{hint_for_missing_space, hint_for_text};
 use crate::language::problem::{ListKey, ReadList, Report};
 use crate::language::remarks::{FileRole, ListSize};
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
@@ -31,14 +32,6 @@ pub(crate) struct Field<'t> {
     path: String,
     report: &'t Report,
     disclosure: Disclosure,
-}
-
-/// Whether a report may show a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Disclosure {
-    Shown,
-    /// The value may be a secret.
-    Hidden,
 }
 
 impl<'t> Field<'t> {
@@ -68,8 +61,11 @@ impl<'t> Field<'t> {
         Field { position, ..self }
     }
 
-    /// Returns the field with its value hidden: messages about problems do not show the value, because it may be a secret.
+    /// Returns the field with its value hidden: messages do not show the value, because it may be a secret.
     pub(crate) fn hidden(self) -> Field<'t> {
+        if let Some(text) = self.text_if_any() {
+            self.report.conceal(text);
+        }
         Field { disclosure: Disclosure::Hidden, ..self }
     }
 
@@ -80,11 +76,18 @@ impl<'t> Field<'t> {
 
     /// Reports what the value must be, and what it is, together with a hint.
     pub(crate) fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
+        match self.disclosure().why_not() {
+            Some(why_not) => self.wrong(format!("must {hold}; {why_not}"), hint),
+            None => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
+        }
+    }
+
+    /// Whether a report may show the value. Lists and mappings are not shown, so nothing of them is hidden.
+    fn disclosure(&self) -> Disclosure {
         match (&self.node.value, self.disclosure) {
-            (Value::Scalar(_), Disclosure::Hidden) => {
-                self.wrong(format!("must {hold}; the value is not shown: it may hold a secret"), hint);
-            }
-            _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
+            (Value::Scalar(scalar), Disclosure::Shown) => scalar.disclosure,
+            (Value::Scalar(_), other) => other,
+            (Value::List(_) | Value::Map(_), _) => Disclosure::Shown,
         }
     }
 
@@ -98,8 +101,14 @@ impl<'t> Field<'t> {
             _ => {}
         }
         let text = self.scalar().map(|scalar| &*scalar.text);
-        let hint = hint.or_else(|| hint_for_quotation_marks(text?));
-        self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
+        let (what, hint) = match (self.disclosure(), text) {
+            (Disclosure::Shown, text) => (what.to_string(), hint.or_else(|| hint_for_text(text?))),
+            (_, None) => (what.to_string(), hint),
+            // A hint that was made of the value would show what it is.
+            (Disclosure::FromVariable, Some(text)) => (without_quotations(&what.to_string(), text), None),
+            (Disclosure::Hidden, Some(text)) => (without_quotations(&what.to_string(), text), hint),
+        };
+        self.report.add_with_hint(self.position, &self.path, what, hint);
     }
 
     /// Whether the value is unknown here. This happens only if the configuration is examined.
@@ -136,7 +145,7 @@ impl<'t> Field<'t> {
 
     /// Reports a problem in a file that this value names.
     pub(crate) fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
-        self.report.add_elsewhere(file, position, what);
+        self.report.add_elsewhere(file, position, &self.path, what);
     }
 
     /// Reports the problems of a file that this value names, but at most `most` of them.
@@ -166,7 +175,8 @@ impl<'t> Field<'t> {
                 Some(Section { position, path, entries, mapping, report })
             }
             _ => {
-                self.must_hinting("be a mapping", mapping.hint_for_keys());
+                let hint = self.text_if_any().and_then(|text| hint_for_missing_space(text, &mapping.names()));
+                self.must_hinting("be a mapping", hint.or_else(|| mapping.hint_for_keys()));
                 None
             }
         }
@@ -184,7 +194,7 @@ impl<'t> Field<'t> {
             return None;
         };
         let pair = |entry: &'t Entry| {
-            let field = Field::new(&entry.value, join(&self.path, &entry.key), self.report);
+            let field = Field::new(&entry.value, join(&self.path, &entry.shown_key()), self.report);
             (&*entry.key, entry.key_position, field)
         };
         Some(entries.iter().map(pair).collect())
@@ -203,7 +213,7 @@ impl<'t> Field<'t> {
     pub(crate) fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
-            let single = single.filter(|_| self.disclosure == Disclosure::Shown);
+            let single = single.filter(|_| self.disclosure() == Disclosure::Shown);
             let hint = match self.is_map() {
                 true => Some("each entry begins with `- `".to_owned()),
                 false => single.map(|scalar| format!("write `[{}]`", scalar.as_member())),

@@ -5,6 +5,7 @@ use std::fmt;
 use super::{Field, read_text};
 use crate::language::key::{Key, Mapping, Presence, Type};
 use crate::language::key_path::join;
+use crate::language::likely_causes::hint_for_missing_space;
 use crate::language::problem::Report;
 use crate::language::size;
 use crate::language::suggest::nearest;
@@ -129,8 +130,10 @@ impl<'t> Section<'t> {
         let names = self.mapping.names();
         let known = |key: &str| names.contains(&key) || reported.contains(&key);
         for entry in self.entries.iter().filter(|entry| !known(&entry.key)) {
-            let hint = self.report.belongs_elsewhere(self.mapping, &entry.key).or_else(|| nearest(&entry.key, &names));
-            self.report.add_with_hint(entry.key_position, join(&self.path, &entry.key), "unknown key", hint);
+            let hint = hint_for_missing_space(&entry.key, &names);
+            let hint = hint.or_else(|| self.report.belongs_elsewhere(self.mapping, &entry.key));
+            let hint = hint.or_else(|| nearest(&entry.key, &names));
+            self.report.add_with_hint(entry.key_position, join(&self.path, &entry.shown_key()), "unknown key", hint);
         }
     }
 }

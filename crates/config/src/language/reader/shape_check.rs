@@ -40,7 +40,7 @@ impl Field<'_> {
             Shape::Duration(duration) => {
                 let mismatch = duration.mismatch(self.text_if_any());
                 if let Some(must) = mismatch {
-                    self.must(must);
+                    self.must_hinting(must, self.hint_for_duration());
                 }
                 mismatch.is_none().then_some(())
             }

@@ -1,13 +1,16 @@
 //! Reads single values: text, numbers, durations, addresses, and choices among words.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::{Disclosure, Field};
+use super::Field;
+use crate::language::disclosure::Disclosure;
 use crate::language::duration;
 use crate::language::network;
+use crate::language::other_spellings;
 use crate::language::shape::Shape;
 use crate::language::suggest::{listed, nearest, nearest_name, word_of_others};
 use crate::language::tree::{Kind, Scalar, Style, Value};
@@ -64,12 +67,17 @@ impl<'t> Field<'t> {
 
     /// Returns a hint for a value that should be a number but is a number in quotes, or a rate. `None` for other values.
     pub(crate) fn hint_for_number(&self) -> Option<String> {
-        let scalar =
-            self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
+        let scalar = self.scalar().filter(|scalar| {
+            matches!(scalar.kind(), Kind::Text | Kind::Number) && self.disclosure() == Disclosure::Shown
+        })?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match scalar.text.split_once('/') {
             None if scalar.style == Style::Quoted && digits(&scalar.text) => {
                 Some(format!("without quotes it is a number: {}", scalar.text))
+            }
+            None if !digits(&scalar.text) => {
+                let number = other_spellings::number(&scalar.text)?;
+                (number.thousandths().is_multiple_of(1000)).then(|| format!("write `{}`", number.whole()))
             }
             Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 let rate = || format!("a rate in another unit is written `rate: {}`", scalar.text);
@@ -77,6 +85,11 @@ impl<'t> Field<'t> {
             }
             _ => None,
         }
+    }
+
+    /// Returns a hint for a duration in the spelling of other programs, such as `5 minutes`. `None` for other values.
+    pub(crate) fn hint_for_duration(&self) -> Option<String> {
+        other_spellings::duration(self.text_if_any()?).map(|written| format!("write `{written}`"))
     }
 
     /// Whether the value is a single value with this text.
@@ -132,9 +145,11 @@ impl<'t> Field<'t> {
     /// Reads the value as a whole number within `bounds`. `None` after reporting another value.
     pub(crate) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.whole_if_within(&bounds);
+        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if number.is_none() {
             match *bounds.end() {
-                u64::MAX => {
+                // Only a number of more than 64 bits is too large.
+                u64::MAX if self.text_if_any().is_none_or(|text| text.parse::<u64>().is_ok() || !is_digits(text)) => {
                     self.must_hinting(
                         format_args!("be a whole number of at least {}", bounds.start()),
                         self.hint_for_number(),
@@ -200,7 +215,7 @@ impl<'t> Field<'t> {
     pub(crate) fn duration(&self) -> Option<Micros> {
         let duration = self.text_of(&DURATION).and_then(duration::parse);
         if duration.is_none() {
-            self.must(DURATION.must());
+            self.must_hinting(DURATION.must(), self.hint_for_duration());
         }
         duration
     }
@@ -245,13 +260,23 @@ impl<'t> Field<'t> {
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)
     }
 
+    /// Returns the choice whose name is the value, as [`Self::choice`] does. `must` is the message, without a list of the names.
+    pub(crate) fn choice_of<T: Copy>(&self, choices: &[(&'static str, T)], must: &str) -> Option<T> {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        choices.get(self.word_or(&names, must)?).map(|(_, choice)| *choice)
+    }
+
     /// Returns the index of the value among these words. `None` after reporting another value.
     pub(crate) fn word(&self, words: &[&str]) -> Option<usize> {
+        self.word_or(words, format_args!("be {}", listed(words)))
+    }
+
+    fn word_or(&self, words: &[&str], must: impl fmt::Display) -> Option<usize> {
         let text = self.text_if_any();
         let found = words.iter().position(|word| Some(*word) == text);
         if found.is_none() {
-            let what = format!("must be {}, is {}", listed(words), self.node.found());
-            self.wrong(what, text.and_then(|text| nearest(text, words).or_else(|| word_of_others(text, words))));
+            let hint = text.and_then(|text| nearest(text, words).or_else(|| word_of_others(text, words)));
+            self.must_hinting(must, hint);
         }
         found
     }

@@ -13,6 +13,7 @@ use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESE
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type, unconstrained};
+use crate::language::other_spellings;
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -73,7 +74,8 @@ fn other_spelling(text: &str) -> Option<String> {
         _ => format!("{number}{name}"),
     };
     let is_window = CalendarUnit::parse(&written).is_some() || duration::parse(&written).is_some();
-    (is_window && written != text).then(|| format!("write `{written}`"))
+    let written = if is_window { Some(written) } else { other_spellings::duration(&text) };
+    written.filter(|written| *written != text).map(|written| format!("write `{written}`"))
 }
 
 const LENGTH_MUST: &str = "be a duration from 1s to 366d, or day, week, month or year";

@@ -12,6 +12,7 @@ use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESE
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type};
+use crate::language::other_spellings;
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Definition, Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -274,18 +275,14 @@ fn largest_in(format: AmountFormat, largest: Cost) -> Amount {
 
 /// Reports a value that is no rate.
 fn no_rate(field: &Field<'_>, must: &str) {
+    let other_spelling = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Some(format!("a rate has a period, such as `{text}/s` or `{text}/min`")),
+        false => {
+            other_spellings::rate(text).filter(|rate| parse_rate(rate).is_some()).map(|rate| format!("write `{rate}`"))
+        }
+    };
     let hint = |text: &str| duration::calendar_hint(text).or_else(|| other_spelling(text));
     field.must_hinting(must, field.text_if_any().and_then(hint));
-}
-
-/// Returns the hint for a rate in the spelling of other programs, such as `10r/s` or `10 per second`. `None` for any other text.
-fn other_spelling(text: &str) -> Option<String> {
-    let (amount, unit) = text.split_once('/').or_else(|| text.split_once("per"))?;
-    let digits = amount.trim_end_matches(|char: char| char.is_ascii_alphabetic() || char.is_whitespace());
-    let unit = unit.trim().to_ascii_lowercase();
-    let unit = [&*unit, unit.trim_end_matches('s')].into_iter().find(|unit| duration::unit(unit).is_some())?;
-    let rate = format!("{digits}/{unit}");
-    parse_rate(&rate).map(|_| format!("write `{rate}`"))
 }
 
 /// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if invalid.
