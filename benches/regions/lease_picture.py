@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws benches/regions.svg: what the size of a lease does, from what `python3 benches/regions --long --json FILE` has written.
+"""Draws docs/regions.svg: what the size of a lease does, from what `python3 benches/regions --long --json FILE` has written.
 
     python3 benches/regions/lease_picture.py target/regions.json
 
@@ -101,13 +101,13 @@ def main():
             drawn += panel(MARGIN + PANEL * place, top, cells, key, words, marks)
         drawn += legend(cells, top + DOWN + 46)
     foot = (f"{figures['date']} · simulated · 0.9 and 1.5: the demand, of the limit or the rate · three regions, 1, 80 and 250 ms from home · "
-            "dashed: the first form")
+            "dashed: a first draft of the protocol")
     drawn.append(text(MARGIN, HEIGHT - 18, foot, "soft"))
     words = "Leases of several regions: calls home per request, what is spent at the first refusal, and what lies in purses"
     picture = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
                f"<title>{html.escape(words)}</title>", style(),
                f'<rect width="{WIDTH}" height="{HEIGHT}" rx="10" class="paper"/>', *drawn, "</svg>"]
-    (ROOT / "benches/regions.svg").write_text("\n".join(picture) + "\n", encoding="utf-8")
+    (ROOT / "docs/regions.svg").write_text("\n".join(picture) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
