@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use config::import::{Import, ImportedFile, import, import_kong, import_nginx};
 use config::problem::Problems;
@@ -17,7 +18,11 @@ const LONGEST: usize = 2 << 10;
 
 /// Returns the rules of an imported text, without the places in the imported file.
 fn rules(text: &str) -> String {
-    text.lines().filter(|line| !line.trim_start().starts_with('#')).map(|line| format!("{line}\n")).collect()
+    // What has no name in Kong's file is named after its line.
+    static LINE: LazyLock<regex::Regex> =
+        LazyLock::new(|| regex::Regex::new(r"\b(consumer|route|service)-\d+").unwrap());
+    let rules = text.lines().filter(|line| !line.trim_start().starts_with('#')).map(|line| format!("{line}\n"));
+    LINE.replace_all(&rules.collect::<String>(), "$1-LINE").into_owned()
 }
 
 /// Checks that a text is a gateway.yaml. Returns the number of its limits.

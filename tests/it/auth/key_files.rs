@@ -181,8 +181,8 @@ fn an_invalid_file_of_keys_prevents_the_start() {
     std::fs::write(directory.path().join("keys/a.txt"), format!("# {GOLD}\n{GOLD} acme gold\n")).unwrap();
     let (yaml, keys) = (file.display(), directory.path().join("keys/a.txt"));
     let expected = format!(
-        "{yaml}:3:1: lisen: unknown key\n  hint: did you mean `listen`?\n{}:2:1: hash: must be SHA-256 of a key, as 64 \
-         hexadecimal digits; the value is not shown: it may be a key\n2 problems\n",
+        "{yaml}:3:1: lisen: unknown key\n  hint: did you mean `listen`?\n{}:2:1: api_keys.file: hash: must be SHA-256 of \
+         a key, as 64 hexadecimal digits; the value is not shown: it may be a key\n2 problems\n",
         keys.display()
     );
     for command in ["check", "run"] {

@@ -88,7 +88,7 @@ fn the_places_of_a_queue_are_shown_given_back_and_reset() {
         assert!(granted.contains("  gave back 1: 4 left of 5, had 3"), "{granted}");
         // One place is taken, and the first that is ahead is no reason to wait.
         setting.says(&["explain", "--live"], &["-H", "X-User: ann", "/"], "PASSES: ");
-        setting.says(&["bucket", "reset"], key, "  held 4");
+        setting.says(&["bucket", "reset"], key, "  had 4 of 5 left");
         assert_eq!(setting.gateway.client().get("/", &[("X-User", "ann")]).status, 200);
         setting.says(&["bucket", "show"], key, "4 left of 5");
     });

@@ -105,6 +105,7 @@ const CANNOT_KNOW: [(&str, Why); 72] = [
     ("tab", Why::Yaml),
     ("tag", Why::Yaml),
     ("text-with-a-colon", Why::Yaml),
+    ("thresholds-global", Why::TwoValues),
 ];
 
 /// A file as an editor parses it. `None` if it is not YAML.
