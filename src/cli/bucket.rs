@@ -112,7 +112,7 @@ struct Which {
     #[arg(value_name = "KEY=VALUE", conflicts_with = "hash")]
     keys: Vec<String>,
     /// The bucket's name in the access log, or at least its first 8 digits
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = name, conflicts_with = "home")]
     hash: Option<String>,
 }
 

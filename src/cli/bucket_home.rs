@@ -6,7 +6,6 @@ use super::failure::{Failure, with_hint};
 use crate::gateway::bucket_lookup::{self, BucketSelection, Limit};
 use config::Config;
 use ledger::algorithm::Algorithm;
-use rules::rule_set::CompiledLimit;
 
 /// Where the selected buckets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +44,10 @@ impl Site {
     /// Returns the buckets of the selected limits there.
     ///
     /// # Errors
-    /// When none of the limits has a home, or a bucket has only its name, and its numbers may be those of an override or a credential:
-    /// the name of the bucket at home depends on them.
+    /// When none of the limits has a home.
     pub(super) fn select(self, chosen: Vec<BucketSelection>, config: &Config) -> Result<Vec<BucketSelection>, Failure> {
         if self == Site::Region {
             return Ok(chosen);
-        }
-        if let Some(limit) =
-            chosen.iter().filter(|chosen| chosen.of.is_none()).find_map(|chosen| several(chosen, config))
-        {
-            let what = format!(
-                "--home: {limit} has other numbers for some clients, so a name does not tell its bucket at home"
-            );
-            return Err(with_hint(what, "give the values of its limit keys"));
         }
         let regions = config.home.as_ref().map_or(0, |home| home.regions.len());
         let regions = u64::try_from(regions).unwrap_or(u64::MAX);
@@ -74,13 +64,4 @@ impl Site {
             false => Ok(found),
         }
     }
-}
-
-/// Returns the name of the limit if some of its buckets have the numbers of an override or of a credential.
-fn several<'c>(chosen: &'c BucketSelection, config: &Config) -> Option<&'c str> {
-    let limit = chosen.limit.as_ref()?;
-    let is_it = |one: &&CompiledLimit| (&one.policy, &one.name, one.mode) == (&limit.policy, &limit.name, limit.mode);
-    let compiled = config.rules.limits().iter().find(is_it);
-    let is_several = compiled.is_some_and(|compiled| compiled.claimed.is_some() || compiled.variants.len() > 1);
-    is_several.then_some(&*limit.name)
 }

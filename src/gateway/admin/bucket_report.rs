@@ -54,7 +54,13 @@ impl BucketReport<'_> {
     pub(crate) fn lines(&self, chosen: &[BucketSelection]) -> Vec<String> {
         let mut lines: Vec<String> = chosen.iter().flat_map(|chosen| self.describe(chosen)).collect();
         let from = &self.before.from;
+        let is_at_home = |chosen: &BucketSelection| {
+            chosen.limit.as_ref().is_some_and(|limit| matches!(limit.algorithm, Algorithm::Home(_)))
+        };
         let seen = match self.config.store.is_shared() {
+            true if chosen.iter().any(is_at_home) => {
+                "; a region that has just been refused asks again within `return_after`"
+            }
             true => "; a gateway that has just refused by it reads it again within a second",
             false => "",
         };

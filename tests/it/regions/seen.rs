@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Region, ask, rules};
 use crate::support::bucket_command::says;
-use crate::support::{Redis, Upstream};
+use crate::support::{Redis, Upstream, tollgate};
 
 #[test]
 fn usage_and_bucket_show_tell_when_home_was_heard() {
@@ -27,4 +27,22 @@ fn usage_and_bucket_show_tell_when_home_was_heard() {
     assert!(of_eu["as_of"].as_str().unwrap().ends_with('Z') && of_us["as_of"].is_string(), "{of_eu} {of_us}");
     says(&eu.gateway, &["show", "year", "header:x-user=a"], 0, " at home, as heard at 2");
     says(&us.gateway, &["show", "year", "header:x-user=b"], 0, "home was never heard");
+}
+
+#[test]
+fn the_bucket_at_home_is_shown_and_raised_and_not_found_by_a_name() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(100), &upstream);
+    assert_eq!(ask(&mut region.gateway.client(), "a").status, 200);
+    let file = region.gateway.file("gateway.yaml").display().to_string();
+    let at_home = |act: &[&str], code: i32, part: &str| {
+        let output = tollgate(&[&["bucket"], act, &["--home", "-c", &file]].concat());
+        assert!(output.code == Some(code) && format!("{output:?}").contains(part), "{act:?}: {output:?}");
+    };
+    // The region has leased 5.
+    at_home(&["show", "year", "header:x-user=a"], 0, "95 left of 100");
+    let raise = ["raise", "year", "header:x-user=a", "+50", "--until", "period-end", "--id", "t1"];
+    at_home(&raise, 0, "a region that has just been refused asks again within `return_after`");
+    at_home(&["show", "year", "header:x-user=a"], 0, "145 left");
+    at_home(&["show", "year", "--hash", "0c2a66c5"], 2, "cannot be used with");
 }

@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 72] = [
+const CANNOT_KNOW: [(&str, Why); 73] = [
     ("scope-too-long", Why::TwoValues),
     ("scope-without-home", Why::TwoValues),
     ("admin-write-twice", Why::TwoValues),
