@@ -23,8 +23,11 @@ policies:
         algorithm: fixed_window
         algorithm_config: {limit: 20, window: 366d, reserve: 1, cost_source: \"response_header:x-cost\", default_cost: 9}
         meter: spend
-records: {to: records.jsonl, every: 1s, meters: [requests, spend], subject: [header:x-user], thresholds: [40%]}
 ";
+
+fn records(meters: &str, thresholds: &str) -> String {
+    format!("records: {{to: records.jsonl, every: 1s, meters: {meters}, subject: [header:x-user]{thresholds}}}\n")
+}
 
 /// Returns the data of the records of a type that a gateway has written.
 fn read(gateway: &Gateway, kind: &str) -> Vec<Value> {
@@ -37,7 +40,12 @@ fn read(gateway: &Gateway, kind: &str) -> Vec<Value> {
 #[test]
 fn a_request_that_waits_for_home_reports_the_threshold_of_another_limit() {
     let (upstream, home) = (Upstream::start(), Redis::start());
-    let region = Region::start("eu", home.port, &format!("threads: 1\n{RULES}"), &upstream);
+    let region = Region::start(
+        "eu",
+        home.port,
+        &format!("threads: 1\n{RULES}{}", records("[spend]", ", thresholds: [40%]")),
+        &upstream,
+    );
     let gateway = &region.gateway;
     eventually("no older gateway runs", || gateway.metric("rate_limiter_live_gateways", &[]) == 1.0);
     let mut client = gateway.client();
@@ -54,7 +62,7 @@ fn a_request_that_waits_for_home_reports_the_threshold_of_another_limit() {
 #[test]
 fn a_request_that_home_did_not_answer_is_no_refusal_of_the_limit() {
     let (upstream, mut home) = (Upstream::start(), Redis::start());
-    let region = Region::start("eu", home.port, RULES, &upstream);
+    let region = Region::start("eu", home.port, &(RULES.to_owned() + &records("[requests, spend]", "")), &upstream);
     let mut client = region.gateway.client();
     assert_eq!(ask(&mut client, "ann").status, 200);
     home.kill();
