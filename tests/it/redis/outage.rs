@@ -356,6 +356,7 @@ fn an_endless_reply_is_not_buffered() {
         assert!(took < IN_TIME + lateness.of_a_request(), "{took:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
+    // Each reconnect reads up to 4 MiB of a reply, and the allocator keeps some of them: 15 to 35 MB. A whole reply is 64 MiB.
     let grown = gateway.metric("process_resident_memory_bytes", &[]) - before;
-    assert!(grown < 32e6, "{grown} bytes more");
+    assert!(grown < 50e6, "{grown} bytes more");
 }
