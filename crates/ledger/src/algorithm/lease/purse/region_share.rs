@@ -2,8 +2,8 @@
 //!
 //! The share is the limit divided by the number of regions. It is a token bucket or fixed window like the limit, and its state is in the
 //! purse. A lease is charged to it as well, even if it does not fit. What was spent without a lease is a debt, which the next leases pay
-//! before they fill the purse. So a region passes at most its share, or what it has leased if that is more. All regions together can pass
-//! what some of them have leased beyond their shares.
+//! before they fill the purse. So a region passes at most its share, or what it has leased if that is more. All regions together pass more
+//! than the limit if some of them have leased more than their shares: as much more as that is.
 
 use super::Purse;
 use super::stored_purse::{PendingWord, StoredShare};
