@@ -15,15 +15,15 @@ const RATE: u64 = 10;
 const BURST: u64 = 40;
 
 /// A primary with a replica, and the tables for this durability.
-struct Pair {
-    primary: Postgres,
-    replica: Postgres,
+pub(crate) struct Pair {
+    pub primary: Postgres,
+    pub replica: Postgres,
     durability: Durability,
 }
 
 impl Pair {
     #[track_caller]
-    fn start(durability: Durability) -> Pair {
+    pub(crate) fn start(durability: Durability) -> Pair {
         let primary = Postgres::start();
         let settings = Settings { durability, ..primary.settings() };
         primary.sql(&schema::statements(&settings));

@@ -6,7 +6,7 @@ mod clean;
 mod conflicts;
 mod contention;
 mod crash;
-mod failover;
+pub mod failover;
 mod fallback;
 mod histories;
 mod hot_bucket;

@@ -5,6 +5,7 @@ mod costs;
 mod faults;
 mod granted;
 mod holds;
+mod homes;
 mod idle;
 mod life;
 #[cfg(feature = "test-hooks")]
