@@ -11,6 +11,7 @@ mod life;
 #[cfg(feature = "test-hooks")]
 mod mistakes;
 mod other_store;
+mod random_faults;
 mod recorded;
 mod replicas;
 mod seen;
