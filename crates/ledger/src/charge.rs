@@ -299,7 +299,8 @@ fn held<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> 
     charge.algorithm.held(words(state), now.of(&charge.algorithm))
 }
 
-/// Adds to the outcomes of enforced charges by how much the buckets are raised, and which thresholds the entries tell.
+/// Adds to the outcomes of enforced charges by how much the buckets are raised, which thresholds the entries tell, and when the
+/// homes of purses that refuse were heard.
 fn add_annotations<S: AsRef<[u64]>>(
     outcomes: &mut [Outcome],
     plan: &Plan,
@@ -316,6 +317,9 @@ fn add_annotations<S: AsRef<[u64]>>(
             && let Some(Some(entry)) = entries.get(index)
         {
             outcome.told = told_between(state, &entry.state);
+        }
+        if let (Algorithm::Purse(purse), Verdict::Deny) = (&charge.algorithm, outcome.verdict) {
+            outcome.home_heard = purse.heard(state, now.of(&charge.algorithm)).unwrap_or_default();
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
-use base::time::Micros;
+use base::time::{Micros, Timestamp};
 
 /// The answer of a bucket to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ pub struct Outcome {
     pub told: ToldThresholds,
     /// Whether the bucket is a purse for which its region should ask home for more, without a request that waits for it.
     pub is_low: bool,
+    /// When the home of a purse that refuses was last heard. 0 before that, and for other buckets.
+    pub home_heard: Timestamp,
 }
 
 /// The thresholds that a charge tells: those with an amount above `above`, up to `to`. None if `to` is zero.
@@ -80,6 +82,7 @@ impl Outcome {
         ban: None,
         told: ToldThresholds { above: Cost::from_thousandths(0), to: Cost::from_thousandths(0) },
         is_low: false,
+        home_heard: Timestamp(0),
     };
 }
 

@@ -96,3 +96,25 @@ fn a_settlement_says_that_a_purse_is_low_until_a_lease_is_under_way() {
     let (granted, _) = settle(&plan, &[marked], NOW);
     assert!(granted.is_granted() && !granted.enforced[0].is_low);
 }
+
+#[test]
+fn a_refusal_says_when_the_home_of_the_purse_was_last_heard() {
+    let purse = purse(window(100));
+    let mut plan = Plan::default();
+    plan.enforce(Charge::new(BucketKey([1; 16]), Algorithm::Purse(purse), Cost::from_tokens(20)));
+    let heard = |state: Option<&[u64]>| {
+        let (refused, _) = settle(&plan, &[state], NOW);
+        assert_eq!((refused.enforced[0].verdict, refused.enforced[0].retry_after), (Verdict::Deny, ASK_HOME));
+        refused.enforced[0].home_heard
+    };
+    assert_eq!(heard(None), Timestamp(0));
+    let (entry, PurseReply::Send(word)) = purse.act(None, PurseAct::Mark { cost: Cost::ONE, tag: 5 }, NOW) else {
+        panic!("no word")
+    };
+    let marked = entry.unwrap().state;
+    assert_eq!(heard(Some(&marked)), Timestamp(0));
+    let (_, answer) = purse.home(2).unwrap().hear(None, RegionId::of("eu"), &word.word, NOW);
+    let credit = PurseAct::Credit { answer, mark: word.mark, wanted: Cost::ONE };
+    let (entry, _) = purse.act(Some(&marked), credit, NOW);
+    assert_eq!(heard(Some(&entry.unwrap().state)), NOW);
+}

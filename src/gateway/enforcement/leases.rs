@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::Patience;
 use crate::gateway::state::snapshot::Snapshot;
@@ -119,8 +119,10 @@ async fn wait_for_home(
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
     let deadline = gateway.clock.now().plus(wait);
-    let (mut pause, mut has_retried_store, mut is_heard) = (PAUSE, false, false);
+    let (mut pause, mut has_retried_store) = (PAUSE, false);
+    let mut before = HeardBefore(smallvec![None; plan.enforced.len()]);
     loop {
+        before.note(plan, &taken.settlement);
         ask_in_background(keeper, plan, &taken.settlement);
         let asked = unpaid(plan, &taken.settlement);
         let left = deadline.since(gateway.clock.now());
@@ -131,7 +133,8 @@ async fn wait_for_home(
         record_told(&taken);
         taken.settlement.enforced.iter_mut().for_each(|outcome| outcome.told = ToldThresholds::default());
         match timeout_precisely(left.into(), keeper.ask(asked)).await {
-            Some(AskAnswer::Answered) => is_heard = true,
+            // At the deadline too, a last charge shows whether another gateway has heard home.
+            Some(AskAnswer::Answered) | None => {}
             // What another gateway asked, or this one before, has no answer while home is away.
             Some(AskAnswer::UnderWay) if health.was_reported() && !keeper.home().is_up() => break,
             Some(AskAnswer::NoStore) if has_retried_store => break,
@@ -140,11 +143,7 @@ async fn wait_for_home(
                 sleep_precisely(pause.min(left).into()).await;
                 pause = Micros(pause.0 * 2).min(LONGEST_PAUSE);
             }
-            Some(AskAnswer::NoHome) => {
-                is_heard = false;
-                break;
-            }
-            None => break,
+            Some(AskAnswer::NoHome) => return Ok(Some(taken)),
         }
         let most = left_of(gateway, request);
         if most == Some(Micros(0)) {
@@ -156,17 +155,33 @@ async fn wait_for_home(
             None => return Ok(None),
         }
     }
-    if is_heard {
-        refuse_by_limit(plan, &mut taken.settlement);
-    }
+    before.refuse_by_limit(plan, &mut taken.settlement);
     Ok(Some(taken))
 }
 
-/// Home has answered while the request waited, and others have spent what it gave. So the limit refuses the request: home is not away.
-fn refuse_by_limit(plan: &Plan, settlement: &mut Settlement) {
-    let charged = plan.enforced.iter().zip(&mut settlement.enforced);
-    for (_, outcome) in charged.filter(|(charge, outcome)| awaits_home(charge, outcome)) {
-        outcome.retry_after = NEXT_LEASE;
+/// When the home of each enforced charge had been heard before the request waited for it. All gateways of a region see that in the
+/// purse, also one that does not ask because another one does. `None` for a charge that has not waited.
+struct HeardBefore(SmallVec<[Option<Timestamp>; 2]>);
+
+impl HeardBefore {
+    fn note(&mut self, plan: &Plan, settlement: &Settlement) {
+        for ((charge, outcome), heard) in plan.enforced.iter().zip(&settlement.enforced).zip(&mut self.0) {
+            if awaits_home(charge, outcome) {
+                heard.get_or_insert(outcome.home_heard);
+            }
+        }
+    }
+
+    /// If home has answered while the request waited, others have spent what it gave. So the limit refuses the request: home is not
+    /// away.
+    fn refuse_by_limit(&self, plan: &Plan, settlement: &mut Settlement) {
+        for ((charge, outcome), heard) in plan.enforced.iter().zip(&mut settlement.enforced).zip(&self.0) {
+            // A purse that was lost meanwhile has heard nothing.
+            let is_heard = outcome.home_heard > Timestamp(0) && *heard != Some(outcome.home_heard);
+            if is_heard && awaits_home(charge, outcome) {
+                outcome.retry_after = NEXT_LEASE;
+            }
+        }
     }
 }
 

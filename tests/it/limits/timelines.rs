@@ -75,6 +75,7 @@ impl Player for Step {
             ban,
             told: Default::default(),
             is_low: false,
+            home_heard: Timestamp(0),
         }
     }
 }

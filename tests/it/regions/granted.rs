@@ -131,6 +131,42 @@ fn a_limit_that_is_used_up_refuses_with_429_though_its_home_is_slow() {
 }
 
 #[test]
+fn a_gateway_whose_neighbour_asks_home_refuses_with_429_what_others_have_spent_meanwhile() {
+    let (upstream, postgres, redis) = (Upstream::start(), Postgres::start(), Redis::start());
+    postgres.settings();
+    let relay = Relay::start(postgres.port);
+    relay.set(Answers::Late(FAR / 2));
+    let home = format!("postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"}}", relay.port);
+    // A request can wait for little more than one answer of home.
+    let store = store(&redis, "eu", &home).replace("    timeout: 2s\n", "    timeout: 600ms\n");
+    let rules = "check: {allow: [unverified_key]}\nrules: [{name: rate, scope: global, limit_keys: [header:x-user], \
+                 algorithm_config: {rate: 30/s, burst: 60}}]\n";
+    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &(store.clone() + rules)));
+    gateways.iter().for_each(|gateway| gateway.expect_logged("home is up"));
+    let answers: Vec<(u16, String)> = std::thread::scope(|scope| {
+        let end = now() + Duration::from_secs(6);
+        let spending = (0..24).map(|number| {
+            let mut client = gateways[usize::from(number % 8 == 0)].client();
+            scope.spawn(move || {
+                let mut answers = Vec::new();
+                while now() < end {
+                    let response = ask(&mut client, "a");
+                    answers.push((response.status, response.field("X-Tollgate-Reason").unwrap_or_default()));
+                }
+                answers
+            })
+        });
+        let spending: Vec<_> = spending.collect();
+        spending.into_iter().flat_map(|spent| spent.join().unwrap()).collect()
+    });
+    let refused = answers.iter().filter(|(status, _)| *status != 200);
+    let away =
+        refused.clone().filter(|(status, reason)| (*status, &**reason) != (429, "token_bucket_exceeded")).count();
+    assert!(away == 0 && refused.count() > 20, "{away} of {} are no refusals by the limit", answers.len());
+    gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_home_up", &[], 1.0));
+}
+
+#[test]
 fn limits_of_one_region_and_of_all_regions_are_charged_together_or_not_at_all() {
     let (upstream, home) = (Upstream::start(), Redis::start());
     let rules = "check: {allow: [unverified_key]}\nrules:\n  - name: both\n    limit_keys: [header:x-user]\n    limits:\n      \
