@@ -4,7 +4,7 @@ use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
 use super::retry_after::{Jitter, retry_after_held, retry_after_limit};
 use super::store_failure_refusal;
-use base::time::Timestamp;
+use base::time::{Micros, Timestamp};
 use ledger::algorithm::lease::purse::ASK_HOME;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
@@ -62,10 +62,12 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
         Verdict::Held => retry_after_held(charge.key.spread()),
         _ => retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter),
     });
-    // Nobody knows when the requests that hold a part of the budget will end.
+    // Nobody knows when the requests that hold a part of the budget will end. A purse waits until home is asked again, mostly before
+    // its period ends.
     let end = |(charge, outcome): (&Charge, &Outcome)| {
-        let ends = outcome.verdict != Verdict::Held;
-        ends.then(|| charge.algorithm.print_end(now.plus(outcome.retry_after))).flatten()
+        let wait = if charge.algorithm.kind().is_purse() { outcome.reset_after } else { outcome.retry_after };
+        let is_known = outcome.verdict != Verdict::Held && wait > Micros(0);
+        is_known.then(|| charge.algorithm.print_end(now.plus(wait))).flatten()
     };
     let is_budget_spent = speaker.is_some_and(|(charge, outcome)| {
         outcome.verdict != Verdict::Held && charge.algorithm.kind().is_budget() && !counts_results(rules, charge)
@@ -112,7 +114,6 @@ mod tests {
     use super::super::refusal::ProblemType;
     use super::super::test_rules::{head, limit, policy, request, rule_set};
     use super::*;
-    use base::time::Micros;
     use ledger::algorithm::AlgorithmKind;
     use ledger::cost::Cost;
     use rules::rule::{Action, Limit};

@@ -52,7 +52,7 @@ fn usage(answer: LimitAnswer<'_>, now: Timestamp) -> Option<LimitUsage<'_>> {
 
 /// Returns the level of a bucket from the outcome of a charge at `now`.
 fn level(algorithm: &Algorithm, outcome: &Outcome, now: Timestamp) -> BucketLevel {
-    let Outcome { remaining, reset_after, delay, held, raised, .. } = *outcome;
+    let Outcome { remaining, reset_after, delay, held, raised, home_heard, .. } = *outcome;
     let period = algorithm.period(None, now).or_else(|| {
         // This period has begun with a charge. Only its end is known here, and only its end is reported.
         let runs = algorithm.window().is_some() && reset_after > Micros(0);
@@ -68,7 +68,7 @@ fn level(algorithm: &Algorithm, outcome: &Outcome, now: Timestamp) -> BucketLeve
         delay,
         period: period.map(|period| Period { end, ..period }),
         ban: outcome.ban.map(|ban| BanPeriod { end: now.plus(outcome.retry_after), step: ban.step }),
-        heard: None,
+        heard: (home_heard > Timestamp(0)).then_some(home_heard),
     }
 }
 

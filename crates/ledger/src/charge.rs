@@ -300,7 +300,7 @@ fn held<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> 
 }
 
 /// Adds to the outcomes of enforced charges by how much the buckets are raised, which thresholds the entries tell, and when the
-/// homes of purses that refuse were heard.
+/// homes of purses were heard.
 fn add_annotations<S: AsRef<[u64]>>(
     outcomes: &mut [Outcome],
     plan: &Plan,
@@ -318,7 +318,7 @@ fn add_annotations<S: AsRef<[u64]>>(
         {
             outcome.told = told_between(state, &entry.state);
         }
-        if let (Algorithm::Purse(purse), Verdict::Deny) = (&charge.algorithm, outcome.verdict) {
+        if let Algorithm::Purse(purse) = &charge.algorithm {
             outcome.home_heard = purse.heard(state, now.of(&charge.algorithm)).unwrap_or_default();
         }
     }

@@ -50,7 +50,7 @@ pub struct Outcome {
     pub told: ToldThresholds,
     /// Whether the bucket is a purse for which its region should ask home for more, without a request that waits for it.
     pub is_low: bool,
-    /// When the home of a purse that refuses was last heard. 0 before that, and for other buckets.
+    /// When the home of a purse was last heard. 0 before that, and for other buckets.
     pub home_heard: Timestamp,
 }
 

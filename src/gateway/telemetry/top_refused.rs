@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use base::time::{Micros, Timestamp};
+use decision::speaking_limit::awaits_home;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{LimitId, Plan, Settlement};
 use ledger::outcome::Verdict;
@@ -77,6 +78,8 @@ impl TopRefused {
         let table = windows.at(at);
         for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
             let ban_ends = match outcome.verdict {
+                // Home has refused nothing.
+                Verdict::Deny if awaits_home(charge, outcome) => continue,
                 Verdict::Deny => Timestamp(0),
                 Verdict::Banned => at.plus(outcome.retry_after),
                 Verdict::Allow | Verdict::Held | Verdict::Never | Verdict::Unasked => continue,

@@ -28,6 +28,10 @@ fn on_sentinel(group: &SentinelGroup) -> String {
 
 /// Starts a gateway whose region has this store, and this home.
 fn start(region: &str, own: &str, home: &str, upstream: &Upstream) -> Gateway {
+    start_with(&rules(LIMIT), region, own, home, upstream)
+}
+
+fn start_with(rules: &str, region: &str, own: &str, home: &str, upstream: &Upstream) -> Gateway {
     // The region's own store waits longer, for a busy machine.
     let (kind, settings) = own.split_once(": {").unwrap();
     let own = format!("{kind}: {{timeout: 5s, {settings}");
@@ -39,7 +43,7 @@ fn start(region: &str, own: &str, home: &str, upstream: &Upstream) -> Gateway {
     let certificates = Certificates::shared();
     let files =
         [("ca.pem", &*certificates.authority), ("gw.pem", &certificates.client.0), ("gw.key", &certificates.client.1)];
-    let gateway = Gateway::before(upstream).with(&(store + &rules(LIMIT))).files(&files).start();
+    let gateway = Gateway::before(upstream).with(&(store + rules)).files(&files).start();
     gateway.expect_logged("home is up");
     gateway
 }
@@ -136,4 +140,35 @@ fn the_way_home_is_encrypted_to_redis_and_to_postgresql() {
         let () = us.command(&["FLUSHALL"]);
     }
     assert!(!redis.keys().is_empty());
+}
+
+#[test]
+fn of_two_limits_on_several_nodes_the_one_that_refuses_costs_the_other_nothing() {
+    let (home, eu, upstream) = (Redis::start(), RedisCluster::start(Replicas::None), Upstream::start());
+    let rules = "usage: {path: /limits}\ncheck: {allow: [unverified_key, several_nodes]}\nrules:\n  - name: both\n    limit_keys: \
+                 [header:x-user]\n    limits:\n      few: {algorithm: fixed_window, limit: 5, window: year, scope: global}\n      \
+                 many: {algorithm: fixed_window, limit: 2000, window: year, scope: global}\n";
+    let gateway = start_with(rules, "eu", &on_cluster(&eu), &on_redis(&home), &upstream);
+    // Of some users the node with the larger limit is asked first.
+    for user in ["a", "b", "c", "d", "e", "f"] {
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                let mut client = gateway.client();
+                scope.spawn(move || {
+                    for _ in 0..60 {
+                        let status = ask(&mut client, user).status;
+                        assert!(matches!(status, 200 | 429), "{status}");
+                    }
+                });
+            }
+        });
+        // What was taken for the last refused requests is given back a moment later.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let usage = gateway.client().get("/limits", &[("X-User", user)]).json();
+        let used: Vec<u64> =
+            usage["limits"].as_array().unwrap().iter().map(|limit| limit["used"].as_u64().unwrap()).collect();
+        let [few, many] = used[..] else { panic!("{usage}") };
+        assert!(few == 5 && many <= 15, "{user}: {usage}");
+    }
+    assert_eq!(upstream.count(), 30);
 }

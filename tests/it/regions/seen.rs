@@ -46,3 +46,18 @@ fn the_bucket_at_home_is_shown_and_raised_and_not_found_by_a_name() {
     at_home(&["show", "year", "header:x-user=a"], 0, "145 left");
     at_home(&["show", "year", "--hash", "0c2a66c5"], 2, "cannot be used with");
 }
+
+#[test]
+fn a_refusal_says_when_the_period_ends_and_not_when_home_is_asked_again() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(3), &upstream);
+    let mut client = region.gateway.client();
+    let refused = loop {
+        let response = ask(&mut client, "a");
+        if response.status == 429 {
+            break response;
+        }
+    };
+    let resets_at = refused.json()["resets_at"].as_str().map(str::to_owned);
+    assert!(resets_at.is_some_and(|at| at.ends_with("-01-01T00:00:00Z")), "{refused:?}");
+}

@@ -194,9 +194,16 @@ impl Postgres {
 
     /// Sends a signal to the server and to all processes that serve connections.
     pub(crate) fn signal(&self, name: &str) {
-        let processes = [self.children(), vec![self.process().to_string()]].concat();
-        let done = Command::new("kill").arg(format!("-{name}")).args(&processes).status().unwrap();
+        // A server that stands still neither starts processes nor forgets those that have ended.
+        let is_continued = name == "CONT";
+        if !is_continued {
+            self.signal_server(name);
+        }
+        let done = Command::new("kill").arg(format!("-{name}")).args(self.children()).status().unwrap();
         assert!(done.success());
+        if is_continued {
+            self.signal_server(name);
+        }
     }
 
     /// Starts a replica of this server.

@@ -14,9 +14,11 @@ mod zone;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 
 use jiff::civil::Date;
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 
 pub use anchor::{Anchor, CalendarUnit, InvalidCalendar, TimeOfDay};
 use base::time::{Micros, Timestamp};
@@ -41,6 +43,8 @@ struct Definition {
     anchor: Anchor,
     at: TimeOfDay,
     zone: Zone,
+    /// The beginning of the hash of the text of the calendar.
+    code: OnceLock<u64>,
     recent: PeriodCache,
 }
 
@@ -72,9 +76,19 @@ impl Calendar {
         if let Some(known) = definitions.iter().find(same) {
             return Calendar(known);
         }
-        let definition = Box::leak(Box::new(Definition { anchor, at, zone, recent: PeriodCache::default() }));
+        let definition =
+            Box::leak(Box::new(Definition { anchor, at, zone, code: OnceLock::new(), recent: PeriodCache::default() }));
         definitions.push(definition);
         Calendar(definition)
+    }
+
+    /// Returns a number that other calendars do not have. It is the same in every process.
+    pub(crate) fn code(&self) -> u64 {
+        *self.0.code.get_or_init(|| {
+            let hash: [u8; 32] = Sha256::digest(self.to_string()).into();
+            let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+            u64::from_be_bytes(*first)
+        })
     }
 
     pub fn unit(&self) -> CalendarUnit {

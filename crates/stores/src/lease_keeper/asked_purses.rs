@@ -13,8 +13,10 @@ use ledger::cost::Cost;
 #[derive(Debug, Default)]
 pub(super) struct AskedPurses {
     purses: HashMap<BucketKey, AskedPurse>,
-    /// The purses whose round has not begun, in the order in which they were asked for.
-    queued: VecDeque<BucketKey>,
+    /// The purses whose round has not begun and that requests have found empty, in the order in which they were asked for.
+    empty: VecDeque<BucketKey>,
+    /// Those that are low, in the same order: requests pay from them already.
+    low: VecDeque<BucketKey>,
     /// When the next round begins. `None` if no purse is queued.
     next_call: Option<Timestamp>,
 }
@@ -27,6 +29,14 @@ struct AskedPurse {
     /// The requests that wait, with their costs.
     waiting: Vec<(Cost, oneshot::Sender<AskAnswer>)>,
     is_queued: bool,
+    is_low: bool,
+}
+
+impl AskedPurse {
+    /// Whether nobody waits for it any more.
+    fn is_left(&self) -> bool {
+        !self.is_low && self.waiting.iter().all(|(_, waiting)| waiting.is_closed())
+    }
 }
 
 /// A purse whose round begins.
@@ -42,7 +52,7 @@ impl AskedPurses {
         if self.purses.contains_key(&purse.key) {
             return false;
         }
-        self.queue(purse, cost, now.plus(TOGETHER))
+        self.queue(purse, cost, true, now.plus(TOGETHER))
     }
 
     /// Adds a request that waits for a purse. Returns whether the task must be woken.
@@ -56,7 +66,7 @@ impl AskedPurses {
         let wake = match self.purses.get(&purse.key) {
             Some(asked) if !asked.is_queued => false,
             Some(_) => self.call_at(now),
-            None => self.queue(purse, cost, now),
+            None => self.queue(purse, cost, false, now),
         };
         if let Some(asked) = self.purses.get_mut(&purse.key) {
             asked.cost = asked.cost.max(cost);
@@ -69,10 +79,11 @@ impl AskedPurses {
         wake
     }
 
-    fn queue(&mut self, purse: PurseBucket, cost: Cost, at: Timestamp) -> bool {
-        let asked = AskedPurse { purse, cost, waiting: Vec::new(), is_queued: true };
+    fn queue(&mut self, purse: PurseBucket, cost: Cost, is_low: bool, at: Timestamp) -> bool {
+        let asked = AskedPurse { purse, cost, waiting: Vec::new(), is_queued: true, is_low };
         self.purses.insert(purse.key, asked);
-        self.queued.push_back(purse.key);
+        let queue = if is_low { &mut self.low } else { &mut self.empty };
+        queue.push_back(purse.key);
         self.call_at(at)
     }
 
@@ -89,21 +100,47 @@ impl AskedPurses {
         self.next_call
     }
 
-    /// Begins a round of at most `most` of the purses that are queued, if it is time.
+    /// Begins a round of at most `most` of the purses that are queued, if it is time. Half of it are low ones, which many new keys do not
+    /// keep out. Of those that are empty the newest come first: the others have waited in vain for so long that their requests would leave
+    /// before the answer.
     pub(super) fn begin(&mut self, now: Timestamp, most: usize) -> Vec<PurseDemand> {
         if self.next_call.is_none_or(|next| now < next) {
             return Vec::new();
         }
-        let begun = self.queued.drain(..most.min(self.queued.len())).filter_map(|key| {
-            let asked = self.purses.get_mut(&key)?;
-            asked.is_queued = false;
-            Some(PurseDemand { purse: asked.purse, cost: asked.cost })
-        });
-        let begun = begun.collect();
-        if self.queued.is_empty() {
+        let mut begun = Vec::new();
+        let of_low = most.saturating_sub(self.empty.len()).max(most.div_ceil(2));
+        while begun.len() < of_low
+            && let Some(key) = self.low.pop_front()
+        {
+            begun.extend(self.demand(key));
+        }
+        while begun.len() < most
+            && let Some(key) = self.empty.pop_back()
+        {
+            begun.extend(self.demand(key));
+        }
+        // What was asked for first is left first.
+        while let Some(key) = self.empty.front().copied()
+            && self.purses.get(&key).is_none_or(|asked| !asked.is_queued || asked.is_left())
+        {
+            self.empty.pop_front();
+            self.demand(key);
+        }
+        if self.low.is_empty() && self.empty.is_empty() {
             self.next_call = None;
         }
         begun
+    }
+
+    /// Takes a purse from the queue. `None` if it was answered meanwhile, or if nobody waits for it.
+    fn demand(&mut self, key: BucketKey) -> Option<PurseDemand> {
+        let asked = self.purses.get_mut(&key).filter(|asked| asked.is_queued)?;
+        if asked.is_left() {
+            self.purses.remove(&key);
+            return None;
+        }
+        asked.is_queued = false;
+        Some(PurseDemand { purse: asked.purse, cost: asked.cost })
     }
 
     /// Forgets all purses. Requests that wait get no answer.
@@ -125,5 +162,57 @@ impl AskedPurses {
             // A request that waits no longer has dropped its receiver.
             let _ = waiting.send(answer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schedule::test_purse;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn wait(asked: &mut AskedPurses, key: u8) -> oneshot::Receiver<AskAnswer> {
+        let (sender, answer) = oneshot::channel();
+        asked.add_waiting(test_purse(key), Cost::ONE, sender, NOW);
+        answer
+    }
+
+    fn begin(asked: &mut AskedPurses, most: usize) -> Vec<u8> {
+        asked.begin(NOW.plus(TOGETHER), most).iter().map(|demand| demand.purse.key.0[0]).collect()
+    }
+
+    #[test]
+    fn many_new_keys_do_not_keep_out_low_purses_and_the_newest_are_asked_first() {
+        let mut asked = AskedPurses::default();
+        let _waiting: Vec<_> = (1..=20).map(|key| wait(&mut asked, key)).collect();
+        for key in 30..36 {
+            asked.add_low(test_purse(key), Cost::ONE, NOW);
+        }
+        assert_eq!(begin(&mut asked, 8), [30, 31, 32, 33, 20, 19, 18, 17]);
+        assert_eq!(begin(&mut asked, 8), [34, 35, 16, 15, 14, 13, 12, 11]);
+        assert_eq!(begin(&mut asked, 20), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!((begin(&mut asked, 8), asked.next_call()), (vec![], None));
+    }
+
+    #[test]
+    fn purses_whose_requests_have_left_are_not_asked_for_and_take_no_memory() {
+        let mut asked = AskedPurses::default();
+        drop((1..=100).map(|key| wait(&mut asked, key)).collect::<Vec<_>>());
+        let stays = wait(&mut asked, 101);
+        assert_eq!(begin(&mut asked, 8), [101]);
+        assert_eq!((asked.purses.len(), asked.empty.len(), asked.next_call()), (1, 0, None));
+        drop(stays);
+    }
+
+    #[test]
+    fn a_purse_that_was_answered_while_it_was_queued_is_asked_for_once() {
+        let mut asked = AskedPurses::default();
+        let _first = wait(&mut asked, 1);
+        // By a word of an earlier round.
+        asked.end(&test_purse(1).key, AskAnswer::Answered);
+        let _second = wait(&mut asked, 1);
+        assert_eq!(begin(&mut asked, 8), [1]);
+        assert!(begin(&mut asked, 8).is_empty());
     }
 }

@@ -76,6 +76,15 @@ impl Window {
             Window::Calendar(_) => Micros(23 * HOUR.0),
         }
     }
+
+    /// Returns numbers that are equal for equal windows only, and the same in every process.
+    pub(super) fn code(&self) -> [u64; 2] {
+        match self {
+            Window::Epoch(length) => [1, length.0],
+            Window::FirstRequest(length) => [2, length.0],
+            Window::Calendar(calendar) => [3, calendar.code()],
+        }
+    }
 }
 
 impl FixedWindow {

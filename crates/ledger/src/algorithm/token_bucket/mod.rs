@@ -121,12 +121,6 @@ impl TokenBucket {
         }
     }
 
-    /// Returns this bucket with a burst of at most this amount.
-    #[must_use]
-    pub(in crate::algorithm) fn with_burst_of(&self, most: Cost) -> TokenBucket {
-        TokenBucket { burst: self.burst.min(most), ..*self }
-    }
-
     /// Returns this bucket with its rate and burst divided by a number, the burst rounded down. `None` if nothing is left.
     pub(in crate::algorithm) fn divided(&self, by: u64) -> Option<TokenBucket> {
         let burst = Cost::from_thousandths(self.burst.thousandths().checked_div(by)?);

@@ -24,8 +24,8 @@ use smallvec::smallvec;
 
 use super::{Home, HomeAnswer, LeaseSize, MarkedWord, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
+use crate::algorithm::fixed_window::{self, FixedWindow};
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
-use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 pub use purse_act::{PurseAct, PurseReply};
@@ -36,12 +36,13 @@ use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
 pub const ASK_HOME: Micros = Micros(0);
 
 /// The beginning of what is hashed as the numbers of a purse.
-const NUMBERS_OF_PURSES: &[u8] = b"tollgate/7 numbers";
+const NUMBERS_OF_PURSES: &[u8] = b"tollgate/8 numbers";
 
-/// For how many times `return_after` the home of a token bucket holds what lies in a purse, after the last word of its region.
+/// For how many times `return_after`, or the time in which home should answer, the home of a token bucket holds what lies in a purse, after the
+/// last word of its region.
 const LIVES: u64 = 10;
 
-/// How many times `return_after` an answer is waited for.
+/// How many times `return_after`, or the time in which home should answer, an answer is waited for.
 const WAITS_FOR_ANSWER: u64 = 10;
 
 /// The settings of the purses of one limit in one region.
@@ -98,26 +99,39 @@ impl Purse {
         self.return_after
     }
 
-    /// Returns a limit of one region that grants one purse in each period.
+    /// Returns a limit of one region that grants one purse in each period. A token bucket has none: its purse comes back after the time for
+    /// which home holds a purse.
     pub(in crate::algorithm) fn alone(&self) -> SpentLimit {
-        match self.limit {
-            SpentLimit::FixedWindow(window) => {
-                SpentLimit::FixedWindow(window.with_amount(self.largest().min(window.limit())).unwrap_or(window))
+        let (most, life) = (self.largest().min(self.limit.ceiling()), self.patience(LIVES));
+        let window = match self.limit {
+            SpentLimit::FixedWindow(window) => window.with_amount(most),
+            SpentLimit::TokenBucket(_) => {
+                let life = life.clamp(fixed_window::SHORTEST, fixed_window::LONGEST);
+                FixedWindow::of_amount(most, fixed_window::Window::FirstRequest(life))
             }
-            SpentLimit::TokenBucket(bucket) => SpentLimit::TokenBucket(bucket.with_burst_of(self.largest())),
-        }
+        };
+        window.map_or(self.limit, SpentLimit::FixedWindow)
+    }
+
+    /// Returns this many times the time after which a region gives back, or after which an answer of home is late.
+    fn patience(&self, times: u64) -> Micros {
+        Micros(self.return_after.max(self.timeout).0.saturating_mul(times))
     }
 
     /// Returns the home of the limit over this number of regions. `None` without regions, or if there are too many.
     pub fn home(&self, regions: u64) -> Option<Home> {
-        Home::new(self.limit, regions, Micros(self.return_after.0.saturating_mul(LIVES)))
+        Home::new(self.limit, regions, self.patience(LIVES))
     }
 
-    /// Returns a hash of the numbers that may differ from request to request: the burst or limit, and the rate.
+    /// Returns a hash of what a purse was leased for: the burst or limit, which may differ from request to request, and the rate or the
+    /// window. A purse of another window would end with a period that home has shortened.
     pub fn numbers_hash(&self) -> [u8; 16] {
-        let rate = self.limit.token_bucket().map_or([0, 0], TokenBucket::fraction);
+        let per = match self.limit {
+            SpentLimit::TokenBucket(bucket) => bucket.fraction(),
+            SpentLimit::FixedWindow(window) => window.window().code(),
+        };
         let mut hash = Sha256::new_with_prefix(NUMBERS_OF_PURSES);
-        for number in [self.limit.ceiling().thousandths()].into_iter().chain(rate) {
+        for number in [self.limit.ceiling().thousandths()].into_iter().chain(per) {
             hash.update(number.to_be_bytes());
         }
         let mut first = [0; 16];
@@ -224,8 +238,7 @@ impl Purse {
         let cost = cost.thousandths();
         let least = if cost > purse.left { cost - purse.left } else { cost }.max(1).min(missing);
         let until = now.plus(self.timeout);
-        purse.number += 1;
-        purse.since_mark = 0;
+        purse.begin_word(now);
         let left = purse.left;
         purse.waiting =
             Some(PendingWord { kind: WordKind::Lease, tag, amount: missing, least, left, mark: now, until, tries: 0 });
@@ -238,8 +251,7 @@ impl Purse {
         if purse.left == 0 || purse.waiting.is_some() || is_touched {
             return None;
         }
-        purse.number += 1;
-        purse.since_mark = 0;
+        purse.begin_word(now);
         let (amount, until) = (purse.left, now.plus(self.timeout));
         purse.left = 0;
         purse.waiting =
@@ -303,6 +315,9 @@ impl Purse {
                 let given = given.thousandths();
                 if given > 0 {
                     let kept = if purse.period == period { purse.left } else { 0 };
+                    if purse.period != period {
+                        purse.undo_from(now);
+                    }
                     purse.left = plus(kept, given - purse.share.map_or(0, |share| share.debt.min(given)));
                     (purse.period, purse.ends, purse.touched) = (period, limited(mark.plus(remains)), now);
                     purse.share = self.share_after_lease(purse.share, given, now);
@@ -400,7 +415,7 @@ impl Purse {
     }
 
     fn entry(&self, purse: &StoredPurse) -> Entry {
-        let answered = purse.waiting.map(|waiting| waiting.mark.plus(Micros(self.return_after.0 * WAITS_FOR_ANSWER)));
+        let answered = purse.waiting.map(|waiting| waiting.mark.plus(self.patience(WAITS_FOR_ANSWER)));
         let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
         let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }

@@ -14,27 +14,25 @@ local function price(limit, amount) return min(amount * (limit.share.unit or 1),
 
 -- Returns the purse of a value, or false if the value is invalid.
 local function read(value)
-  if #value < 80 then return false end
-  -- Form 1 does not say when home was heard, and only form 3 counts.
-  local told = string.byte(value)
-  local words = #value - (told == 3 and 40 or told == 2 and 8 or 0)
-  if words ~= 80 and words ~= 128 then return false end
-  local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home =
-    unpack('<BBBI5I8I8I8I8I8I8I8I8I8', value)
-  if form < 1 or form > 3 or rest ~= 0 or tries > MOST_TRIES or (words == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
-    or kind > RETURN or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home) > EXACT then
+  if #value < 96 then return false end
+  -- Only form 2 counts.
+  local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home, heard, undone_since =
+    unpack('<BBBI5I8I8I8I8I8I8I8I8I8I8I8', value)
+  local words = #value - (form == 2 and 32 or 0)
+  if words ~= (kind == 0 and 96 or 144) or form < 1 or form > 2 or rest ~= 0 or tries > MOST_TRIES or kind == 0 and tries ~= 0
+    or kind > RETURN
+    or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home, heard, undone_since) > EXACT then
     return false
   end
   local purse = {
     kind = kind, tries = tries, number = number, left = left, period = period, ends = ends, short_until = short_until,
-    touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home, stored_share = '',
-    debt = 0, heard = form > 1 and unpack('<I8', value, 81) or 0,
+    touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home, heard = heard,
+    undone_since = undone_since, stored_share = '', debt = 0,
   }
-  if purse.heard > EXACT then return false end
-  if form == 3 then
-    local spent, first, last, debt = unpack('<I8I8I8I8', value, 89)
+  if form == 2 then
+    local spent, first, last, debt = unpack('<I8I8I8I8', value, 97)
     if max(spent, first, last, debt) > EXACT then return false end
-    purse.stored_share, purse.debt = sub(value, 89, 112), debt
+    purse.stored_share, purse.debt = sub(value, 97, 120), debt
   end
   if kind == 0 then return purse end
   local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, #value - 47)
@@ -68,6 +66,8 @@ end
 -- Makes the purse wait for a new word.
 local function new_word(limit, purse, kind, tag, amount, least, now)
   purse.number, purse.since_mark = purse.number + 1, 0
+  -- Home takes what has left the purse of a token bucket until now for spent.
+  if purse.period == 0 then purse.undone_since = max(now, purse.touched) end
   purse.kind, purse.tag, purse.amount, purse.least, purse.left_then = kind, tag, amount, least, purse.left
   purse.mark, purse.till, purse.tries = now, now + limit.timeout, 0
   return send(purse)
@@ -130,7 +130,7 @@ local function credit(limit, purse, text, at, marked, wanted, now)
   purse.trip = max(spent, floor(plus(purse.trip, spent) / 2))
   purse.short_until = min(plus(marked, again_after), now + limit.return_after)
   if given > 0 then
-    if purse.period ~= period then purse.left = 0 end
+    if purse.period ~= period then purse.left, purse.undone_since = 0, max(now, purse.touched) end
     local paid = share and min(purse.debt, given) or 0
     purse.left = plus(purse.left, given - paid)
     purse.period, purse.ends, purse.touched = period, plus(marked, remains), now
@@ -164,7 +164,7 @@ return {
     if not bucket then
       bucket = {
         kind = 0, tries = 0, number = floor(now / 1000), left = 0, period = 0, ends = 0, short_until = 0, touched = 0, trip = 0,
-        since_mark = 0, left_at_home = 0, stored_share = value and '', debt = 0, heard = 0,
+        since_mark = 0, left_at_home = 0, heard = 0, undone_since = 0, stored_share = value and '', debt = 0,
       }
       bucket.invalid = value and true
     end
@@ -216,14 +216,18 @@ return {
       bucket.left - cost + lacking, plus(bucket.since_mark, cost), bucket.now
   end,
 
-  -- Undoes the last charge, if the purse was not marked or filled since. Home counts what had gone at a mark as spent.
+  -- Undoes a charge after `undone_since`. Of a window it is of the same period: home has debited the amount, whatever was said since, and
+  -- the purse can hold a little more than the largest lease then. Of a token bucket, home does not know of it.
   undo = function(limit, bucket, cost, charged, now)
-    if bucket.touched ~= charged or bucket.since_mark < cost or bucket.ends <= now then return false end
+    if charged <= bucket.undone_since or charged > now or bucket.ends <= now then return false end
     local back = share_twin and min(cost, bucket.debt) or 0
     if back > 0 then
+      -- The share may be of another period, unless this was the last charge.
+      if bucket.touched ~= charged then return false end
       bucket.share[1], bucket.debt = max(bucket.share[1] - price(limit, back), 0), bucket.debt - back
     end
-    bucket.left, bucket.since_mark = plus(bucket.left, cost - back), bucket.since_mark - cost
+    bucket.left = plus(bucket.left, cost - back)
+    bucket.since_mark = max(bucket.since_mark - cost, 0)
     return true
   end,
 
@@ -234,12 +238,13 @@ return {
       share, share_until = share_twin.close(limit.share, bucket.share)
       share = share .. pack('<I8', bucket.debt)
     end
-    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', share_twin and 3 or 2, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
-      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home) .. pack('<I8', bucket.heard) .. share
+    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8I8I8', share_twin and 2 or 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left,
+      bucket.period, bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home, bucket.heard,
+      bucket.undone_since) .. share
     kept_until = max(kept_until, share_until)
     if bucket.kind ~= 0 then
       value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)
-      kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)
+      kept_until = max(kept_until, bucket.mark + max(limit.return_after, limit.timeout) * WAITS_FOR_ANSWER)
     end
     return value, min(kept_until, EXACT)
   end,

@@ -169,7 +169,7 @@ fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
     region.purse = Purse { share: RegionShare::None, ..counting };
     region.lease(9);
     let plain = region.state.clone().unwrap();
-    assert_eq!((region.purse.without_home(), plain.len()), (None, 11));
+    assert_eq!((region.purse.without_home(), plain.len()), (None, 12));
     region.purse = counting;
     assert_eq!(region.alone(), 9);
     region.wait(3600);
@@ -177,7 +177,7 @@ fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
     // A gateway with the earlier file reads it, and counts no more.
     region.purse = Purse { share: RegionShare::None, ..counting };
     region.lease(5);
-    assert_eq!(region.state.as_ref().map(|state| state.len()), Some(11));
+    assert_eq!(region.state.as_ref().map(|state| state.len()), Some(12));
     assert_eq!(region.purse.left(region.state.as_deref(), region.now), Cost::from_tokens(5));
 }
 

@@ -14,11 +14,11 @@
 //! | 1 | what is spent in one round trip to home |
 //! | 1 | what was spent since the last mark |
 //! | 1 | what was left at home, as last heard |
+//! | 1 | when home was last heard |
+//! | 1 | since when charges can be undone |
 //!
-//! Then, in forms 2 and 3, the moment at which home was last heard. Form 1 is of an earlier version.
-//!
-//! If the purse counts what its region has leased, it has form 3, and four words follow: the token bucket or window of its share, and what
-//! was spent of the share without a lease.
+//! If the purse counts what its region has leased, it has form 2, otherwise form 1. In form 2 four words follow: the token bucket or window
+//! of its share, and what was spent of the share without a lease.
 //!
 //! While the purse waits for an answer, the word follows:
 //!
@@ -38,9 +38,8 @@ use crate::algorithm::step::{EXACT, Entry, State};
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-const WITHOUT_HEARD: u64 = 1;
-const PLAIN: u64 = 2;
-const COUNTING: u64 = 3;
+const PLAIN: u64 = 1;
+const COUNTING: u64 = 2;
 
 /// The largest number of tries that is counted.
 pub(super) const MOST_TRIES: u64 = 16;
@@ -72,6 +71,8 @@ pub(super) struct StoredPurse {
     pub left_at_home: u64,
     /// When home said that. Zero if that is not known.
     pub heard: Timestamp,
+    /// Since when charges can be undone. Of a window, they are of the same period. Of a token bucket, home does not know of them.
+    pub undone_since: Timestamp,
     pub waiting: Option<PendingWord>,
     /// `None` for a purse that does not count.
     pub share: Option<StoredShare>,
@@ -109,6 +110,7 @@ impl StoredPurse {
             since_mark: 0,
             left_at_home: 0,
             heard: Timestamp(0),
+            undone_since: Timestamp(0),
             waiting: None,
             share: None,
         }
@@ -116,13 +118,24 @@ impl StoredPurse {
 
     /// Parses a state. `None` if the words cannot be a purse.
     pub(super) fn parse(state: &[u64]) -> Option<StoredPurse> {
-        let (&[head, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home], rest) =
-            state.split_first_chunk::<10>()?;
+        let (
+            &[
+                head,
+                number,
+                left,
+                period,
+                ends,
+                short_until,
+                touched,
+                trip,
+                since_mark,
+                left_at_home,
+                heard,
+                undone_since,
+            ],
+            rest,
+        ) = state.split_first_chunk::<12>()?;
         let (form, kind, tries) = (head & 0xff, head >> 8 & 0xff, head >> 16);
-        let (heard, rest) = match form {
-            PLAIN | COUNTING => rest.split_first().map(|(heard, rest)| (Timestamp(*heard), rest))?,
-            _ => (Timestamp(0), rest),
-        };
         let (share, rest) = match form {
             COUNTING => {
                 let (&[spent, first, last, debt], rest) = rest.split_first_chunk::<4>()?;
@@ -130,7 +143,7 @@ impl StoredPurse {
             }
             _ => (None, rest),
         };
-        if !matches!(form, WITHOUT_HEARD | PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
+        if !matches!(form, PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
             return None;
         }
         let waiting = match (kind, rest) {
@@ -151,7 +164,8 @@ impl StoredPurse {
             trip,
             since_mark,
             left_at_home,
-            heard,
+            heard: Timestamp(heard),
+            undone_since: Timestamp(undone_since),
             waiting,
             share,
         })
@@ -172,6 +186,7 @@ impl StoredPurse {
             self.since_mark,
             self.left_at_home,
             self.heard.0,
+            self.undone_since.0,
         ];
         if let Some(StoredShare { words: [spent, first, last], debt, .. }) = self.share {
             state.extend([spent, first, last, debt]);
@@ -180,6 +195,20 @@ impl StoredPurse {
             state.extend([tag, amount, least, left, mark.0, until.0]);
         }
         state
+    }
+
+    /// Begins a new word at `now`. Home takes what has left the purse of a token bucket until then for spent.
+    pub(super) fn begin_word(&mut self, now: Timestamp) {
+        self.number += 1;
+        self.since_mark = 0;
+        if self.period == Timestamp(0) {
+            self.undo_from(now);
+        }
+    }
+
+    /// Lets no charge up to `now` be undone, nor one before the clock was set back.
+    pub(super) fn undo_from(&mut self, now: Timestamp) {
+        self.undone_since = now.max(self.touched);
     }
 
     /// Returns the word for which the purse waits.

@@ -231,7 +231,7 @@ fn an_invalid_state_is_an_empty_purse() {
     let mut region = Region::filled();
     let valid = region.state.clone().unwrap();
     assert!(is_purse(&valid));
-    for (index, word) in [(0, 1), (0, 3), (0, 4), (0, 2 | 3 << 8), (0, 2 | 1 << 8), (2, EXACT + 1)] {
+    for (index, word) in [(0, 0), (0, 2), (0, 3), (0, 1 | 3 << 8), (0, 1 | 1 << 8), (2, EXACT + 1)] {
         let mut state = valid.clone();
         state[index] = word;
         assert!(!is_purse(&state));
@@ -284,20 +284,80 @@ fn home_that_is_short_of_a_large_cost_is_asked_for_a_small_one() {
 }
 
 #[test]
-fn a_purse_of_an_earlier_version_is_read_and_learns_when_home_was_heard() {
+fn a_purse_tells_when_home_was_heard_and_since_when_charges_can_be_undone() {
     let mut region = Region::filled();
     let Algorithm::Purse(purse) = region.purse else { panic!("no purse") };
-    let mut words = region.state.clone().unwrap();
-    assert_eq!((words.len(), purse.heard(Some(&words), region.now)), (11, Some(NOW)));
-    // The first form has no moment at which home was heard.
-    words.pop();
-    words[0] = 1;
-    region.state = Some(words);
-    assert_eq!(purse.heard(region.state.as_deref(), region.now), None);
-    assert!(region.pays(95) && !region.pays(6));
+    let undone_since = |region: &Region| region.state.as_ref().unwrap()[11];
+    assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(NOW));
+    let begin = undone_since(&region);
+    region.wait(30_000);
+    assert!(region.pays(95));
     let word = region.mark(1, 4).unwrap();
     region.wait(30_000);
     assert!(region.credit(&word, 95, PERIOD, 3600 * SECOND, 0));
     assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(word.mark));
-    assert!(region.pays(100));
+    // Another lease of the same period.
+    assert_eq!(undone_since(&region), begin);
+    assert!(region.pays(95));
+    region.wait(30_000);
+    let word = region.mark(1, 4).unwrap();
+    assert!(region.credit(&word, 95, Timestamp(PERIOD.0 + 1), 3600 * SECOND, 0));
+    assert_eq!(undone_since(&region), region.now.0);
+    assert!(is_purse(region.state.as_ref().unwrap()));
+    // One of an earlier build.
+    assert!(!is_purse(&region.state.as_ref().unwrap()[..11]));
+}
+
+#[test]
+fn purses_of_other_windows_or_numbers_are_other_purses() {
+    use crate::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+    let of = |limit| Purse::new(limit, Cost::ONE, Micros(SECOND), Micros(SECOND)).unwrap().numbers_hash();
+    let window = |limit, window| of(SpentLimit::FixedWindow(FixedWindow::new(limit, window).unwrap()));
+    let calendar = |unit, zone| {
+        let (anchor, zone) = (Anchor::default_of(unit), Zone::parse(zone).unwrap());
+        Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone))
+    };
+    let hour = Micros(3600 * SECOND);
+    let all = [
+        window(10, Window::Epoch(hour)),
+        window(11, Window::Epoch(hour)),
+        window(10, Window::Epoch(Micros(2 * hour.0))),
+        window(10, Window::FirstRequest(hour)),
+        window(10, calendar(CalendarUnit::Day, "UTC")),
+        window(10, calendar(CalendarUnit::Month, "UTC")),
+        window(10, calendar(CalendarUnit::Month, "Europe/Berlin")),
+    ];
+    let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!(distinct.len(), all.len());
+    assert_eq!(all[5], window(10, calendar(CalendarUnit::Month, "UTC")));
+}
+
+#[test]
+fn a_purse_waits_for_an_answer_for_as_long_as_home_may_take() {
+    // It returns sooner than home should answer.
+    let limit = SpentLimit::FixedWindow(FixedWindow::new(100, Window::Epoch(Micros(3600 * SECOND))).unwrap());
+    let purse = Purse::new(limit, Cost::ONE, Micros(SECOND), Micros(SECOND / 50)).unwrap();
+    let (entry, _) = purse.act(None, PurseAct::Mark { cost: Cost::ONE, tag: 1 }, NOW);
+    assert!(entry.unwrap().kept_until >= NOW.plus(Micros(5 * SECOND)));
+}
+
+#[test]
+fn a_region_without_its_store_grants_one_purse_and_of_a_token_bucket_another_one_long_after() {
+    let rate = crate::algorithm::token_bucket::Rate { amount: Cost::from_tokens(500), period: Micros(SECOND) };
+    let bucket = SpentLimit::TokenBucket(crate::algorithm::token_bucket::TokenBucket::new(rate, 1000).unwrap());
+    let purse = Purse::new(bucket, Cost::from_tokens(250), Micros(SECOND), Micros(10 * SECOND)).unwrap();
+    let alone = purse.alone();
+    let mut state: Option<State> = None;
+    let mut passed_until = |end: u64| {
+        let mut passed = 0;
+        for second in 0..end {
+            let now = NOW.plus(Micros(second * SECOND));
+            while let ChargeResult::Fits { entry, .. } = alone.step(state.as_deref(), Cost::ONE, now).charge {
+                state = Some(entry.state);
+                passed += 1;
+            }
+        }
+        passed
+    };
+    assert_eq!((passed_until(60), passed_until(101)), (250, 250));
 }
