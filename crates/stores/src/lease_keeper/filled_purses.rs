@@ -10,7 +10,7 @@ use ledger::bucket_key::BucketKey;
 /// The most purses that are remembered, which is what the index has room for.
 const MOST: usize = 32_768;
 
-/// After how long a purse that is filled again is told to the index again: the store can have lost it.
+/// After how long a purse that is filled again is written to the index again: the store can have lost it.
 const AGAIN: Micros = Micros(600_000_000);
 
 /// The time between two searches for purses that have ended, when no room is left.
