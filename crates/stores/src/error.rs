@@ -133,6 +133,14 @@ impl StoreError {
             || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)
     }
 
+    /// Whether only the answer may be lost: it did not come in time, or the connection has ended.
+    pub(crate) fn is_lost_answer(self) -> bool {
+        matches!(
+            self,
+            StoreError::Timeout | StoreError::Unsent | StoreError::Closed | StoreError::Moved | StoreError::Replica
+        )
+    }
+
     /// Whether a working server has refused the call, such as for lack of memory. Such an error does not open the
     /// breaker.
     pub fn is_refusal(self) -> bool {

@@ -80,6 +80,17 @@ impl LeaseStore {
         self.store.is_up(WORKER)
     }
 
+    /// Whether the store is known to give no answer: the last attempt to connect has failed, or its breaker is open. Not while a
+    /// connection that has ended is made again. Acts wait for that.
+    pub fn is_away(&self) -> bool {
+        match &*self.store {
+            Store::Memory(_) => false,
+            Store::Redis(redis) => redis.is_away(WORKER),
+            Store::Cluster(cluster) => cluster.is_away(WORKER),
+            Store::Postgres(postgres) => postgres.is_away(WORKER),
+        }
+    }
+
     /// Whether the store does only one call at a time, so that calls made together wait for each other.
     pub fn is_serial(&self) -> bool {
         matches!(&*self.store, Store::Postgres(_))

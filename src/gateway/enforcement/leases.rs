@@ -111,7 +111,7 @@ fn left_of(gateway: &GatewayState, request: &WaitingRequest) -> Option<Micros> {
 /// If the region's own store gives no answer.
 async fn wait_for_home(
     gateway: &GatewayState,
-    Leases { keeper, health }: &Leases,
+    Leases { keeper, .. }: &Leases,
     plan: &Plan,
     mut taken: TakeReply,
     request: &mut WaitingRequest,
@@ -136,7 +136,7 @@ async fn wait_for_home(
             // At the deadline too, a last charge shows whether another gateway has heard home.
             Some(AskAnswer::Answered) | None => {}
             // What another gateway asked, or this one before, has no answer while home is away.
-            Some(AskAnswer::UnderWay) if health.was_reported() && !keeper.home().is_up() => break,
+            Some(AskAnswer::UnderWay) if keeper.home().is_away() => return Ok(Some(taken)),
             Some(AskAnswer::NoStore) if has_retried_store => break,
             Some(answer @ (AskAnswer::UnderWay | AskAnswer::NoStore)) => {
                 has_retried_store |= answer == AskAnswer::NoStore;

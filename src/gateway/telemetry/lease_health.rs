@@ -57,11 +57,6 @@ impl LeaseHealth {
         state.is_connected && !state.is_breaker_open
     }
 
-    /// Returns whether it was reported that home is up or down: it was tried to connect.
-    pub(crate) fn was_reported(&self) -> bool {
-        self.state.lock().reported.is_some()
-    }
-
     /// Records an event of the store at home.
     pub(crate) fn record(&self, event: Event) {
         match event {

@@ -1,7 +1,9 @@
 //! Home is away, a region is cut off or flushed, a gateway is killed: never more than the limit passes, and it goes on.
 
+use std::time::Duration;
+
 use super::{Region, ask, on_redis, rules, store};
-use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually};
+use crate::support::{Answers, Gateway, Postgres, Redis, Relay, Upstream, eventually};
 
 #[test]
 fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_home_answers() {
@@ -104,4 +106,50 @@ fn a_home_that_is_restarted_empty_grants_anew_and_the_gateways_connect_again() {
     assert_eq!(ask(&mut client, "b").status, 503);
     home.restart();
     eventually("home is back", || ask(&mut client, "b").status == 200);
+}
+
+#[test]
+fn requests_wait_while_a_connection_that_home_has_closed_is_made_again() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(100), &upstream);
+    let mut client = region.gateway.client();
+    // To connect again takes some answers.
+    region.relay.set(Answers::Late(Duration::from_millis(20)));
+    for round in 0..20 {
+        home.command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert_eq!(ask(&mut client, &format!("user {round}")).status, 200, "{round}");
+    }
+    // A word whose answer is lost with the connection is sent again.
+    region.relay.set(Answers::Late(Duration::from_millis(200)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&mut client, "cut off").status);
+        std::thread::sleep(Duration::from_millis(100));
+        home.command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert_eq!(waiting.join().unwrap(), 200);
+    });
+}
+
+#[test]
+fn a_late_answer_of_a_database_refuses_only_requests_that_have_waited_as_long_as_they_may() {
+    let (upstream, postgres, redis) = (Upstream::start(), Postgres::start(), Redis::start());
+    postgres.settings();
+    let relay = Relay::start(postgres.port);
+    let home = format!("postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"}}", relay.port);
+    let store = store(&redis, "eu", &home).replace("    timeout: 2s\n", "    timeout: 1s\n");
+    let gateway = Gateway::start(&upstream, &(store + &rules(100)));
+    gateway.expect_logged("home is up");
+    relay.set(Answers::Late(Duration::from_millis(1200)));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| ask(&mut gateway.client(), "a").status);
+        std::thread::sleep(Duration::from_millis(700));
+        let second = scope.spawn(|| ask(&mut gateway.client(), "a").status);
+        assert_eq!(first.join().unwrap(), 503);
+        // The connection is given up, and made again in some round trips.
+        relay.set(Answers::Late(Duration::from_millis(20)));
+        let mut client = gateway.client();
+        for user in 0..20 {
+            assert_eq!(ask(&mut client, &user.to_string()).status, 200, "{user}");
+        }
+        assert_eq!(second.join().unwrap(), 200);
+    });
 }

@@ -82,11 +82,11 @@ impl PurseBucket {
 pub enum AskAnswer {
     /// Home has answered: the request can be charged again.
     Answered,
-    /// Another gateway of the region asks home at present.
+    /// A word is under way to home: that of another gateway of the region, or one that had no answer in time.
     UnderWay,
     /// The region's own store gives no answer.
     NoStore,
-    /// Home gives no answer.
+    /// Home is known to give no answer, or refuses.
     NoHome,
 }
 

@@ -1,10 +1,12 @@
 //! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
 
+use std::time::Duration;
+
 use super::asked_purses::PurseDemand;
 use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT};
-use crate::error::Fault;
+use crate::error::{Fault, StoreError};
 use crate::lease_acts::{ActResult, BucketAct};
-use base::time::Timestamp;
+use base::time::{Timestamp, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{
     HomeAnswer, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
@@ -14,6 +16,9 @@ use ledger::cost::Cost;
 
 /// Tags of words are below this number.
 const TAGS: u64 = 1 << 53;
+
+/// The pause before words are sent again on the next connection to home.
+const SEND_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a round begins with.
 #[derive(Clone, Debug)]
@@ -152,7 +157,7 @@ impl LeaseKeeper {
     }
 
     /// Sends words to home, and credits the answers. If requests wait for them, they also learn that there is no answer. A lease that
-    /// is under way for a purse has an answer of its own.
+    /// is under way for a purse has an answer of its own. So has a word whose answer was lost: it is sent again, unless home is away.
     async fn carry(&self, carried: &[Carried], end: &mut RoundEnd, is_waited_for: bool) {
         let sent = self.clock.now();
         let first: Vec<(&Carried, HomeAnswer)> =
@@ -160,22 +165,20 @@ impl LeaseKeeper {
         if !first.is_empty() {
             self.credit(&first, sent, end, is_waited_for).await;
         }
-        let answers = self.at_home(carried).await;
+        let (answers, fault) = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
-        let (fault, answers) = match answers {
-            Ok(answers) => (None, answers),
-            Err(fault) => (Some(fault), vec![None; carried.len()]),
-        };
         self.events.send(LeaseEvent::Called { words: carried.len(), took, fault });
         let mut answered = Vec::new();
         for (one, answer) in carried.iter().zip(answers) {
             match answer {
-                Some(answer) => answered.push((one, answer)),
-                None => {
+                Ok(answer) => answered.push((one, answer)),
+                Err(error) => {
                     let (id, again_at) = (one.marked.word.id, sent.plus(one.marked.again_after));
                     end.unanswered.push(UnansweredWord { purse: one.purse, id, again_at });
                     if is_waited_for {
-                        self.asked.lock().end(&one.purse.key, AskAnswer::NoHome);
+                        let is_lost = error.is_lost_answer() && !self.home.is_away();
+                        let answer = if is_lost { AskAnswer::UnderWay } else { AskAnswer::NoHome };
+                        self.asked.lock().end(&one.purse.key, answer);
                     }
                 }
             }
@@ -253,30 +256,50 @@ impl LeaseKeeper {
         done.results.into_iter().map(reply).collect()
     }
 
-    /// Sends words to home. `None`: home gave no answer to this word.
-    async fn at_home(&self, carried: &[Carried]) -> Result<Vec<Option<HomeAnswer>>, Fault> {
+    /// Sends words to home. Returns the answer to each word, and a fault if there is none to any. A word whose answer is lost with its
+    /// connection is sent again on the next one, because home answers the same word once.
+    async fn at_home(&self, carried: &[Carried]) -> (Vec<Result<HomeAnswer, StoreError>>, Option<Fault>) {
         let settings = self.settings.lock().clone();
-        let mut places = Vec::with_capacity(carried.len());
-        let mut acts = Vec::with_capacity(carried.len());
-        for (place, Carried { purse: PurseBucket { key, purse, tag }, marked }) in carried.iter().enumerate() {
-            let Some(home) = purse.home(settings.regions) else { continue };
+        let act = |Carried { purse: PurseBucket { key, purse, tag }, marked }: &Carried| {
             let region = RegionId::of_purse(&settings.region, key.0);
-            places.push(place);
-            acts.push(BucketAct {
-                key: key.across(purse),
-                limit: Algorithm::Home(home),
-                tag: *tag,
-                act: LeaseAct::Word(region, marked.word),
-            });
-        }
-        let done = self.home.act(&acts, settings.timeout).await?;
-        let mut answers = vec![None; carried.len()];
-        for (place, result) in places.into_iter().zip(done.results) {
-            if let (ActResult::Done(LeaseReply::Home(answer)), Some(place)) = (result, answers.get_mut(place)) {
-                *place = Some(answer);
+            let limit = Algorithm::Home(purse.home(settings.regions)?);
+            Some(BucketAct { key: key.across(purse), limit, tag: *tag, act: LeaseAct::Word(region, marked.word) })
+        };
+        let mut waiting: Vec<(usize, BucketAct)> =
+            carried.iter().enumerate().filter_map(|(place, one)| Some((place, act(one)?))).collect();
+        let mut answers = vec![Err(StoreError::UnexpectedReply); carried.len()];
+        let until = self.clock.now().plus(settings.timeout);
+        loop {
+            let acts: Vec<BucketAct> = waiting.iter().map(|(_, act)| *act).collect();
+            let done = self.home.act(&acts, until.since(self.clock.now())).await;
+            let (results, fault) = match done {
+                Ok(done) => (done.results, None),
+                Err(fault) => (vec![ActResult::NoAnswer(fault.error); acts.len()], Some(fault)),
+            };
+            for ((place, _), result) in waiting.iter().zip(results) {
+                if let Some(place) = answers.get_mut(*place) {
+                    *place = answer_of(result);
+                }
             }
+            let is_lost = |place: usize| matches!(answers.get(place), Some(Err(error)) if error.is_lost_answer());
+            waiting.retain(|(place, _)| is_lost(*place));
+            if waiting.is_empty() || self.home.is_away() || self.clock.now() >= until {
+                let is_unanswered = answers.iter().all(Result::is_err);
+                return (answers, fault.filter(|_| is_unanswered));
+            }
+            // The end of the connection may not have been noticed yet.
+            sleep(SEND_AGAIN).await;
         }
-        Ok(answers)
+    }
+}
+
+fn answer_of(result: ActResult) -> Result<HomeAnswer, StoreError> {
+    match result {
+        ActResult::Done(LeaseReply::Home(answer)) => Ok(answer),
+        ActResult::NoAnswer(error) => Err(error),
+        ActResult::OutOfMemory => Err(StoreError::OutOfMemory),
+        ActResult::OutsidePeriod => Err(StoreError::OutsidePeriod),
+        ActResult::Done(LeaseReply::Purse(_)) | ActResult::OtherLimit => Err(StoreError::UnexpectedReply),
     }
 }
 
@@ -335,6 +358,9 @@ mod tests {
     #[tokio::test]
     async fn only_the_round_that_asks_for_a_purse_tells_its_requests_that_home_is_away() {
         let keeper = keeper();
+        let home = keeper.home.clone();
+        tokio::spawn(async move { home.run().await });
+        keeper.home.first_attempt().await;
         let (asked, mut answer) = asked(&keeper);
         let carried = keeper.mark(&asked).await;
         assert_eq!(carried.len(), 1);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Remote;
+use super::connection::Connection;
 use super::queue::Route;
 use super::transport::Transport;
 use crate::breaker::{CallResult, Change, Permit};
@@ -10,7 +11,7 @@ use crate::error::{Fault, StoreError};
 use crate::events::Event;
 use crate::lease_acts::{ActResults, BucketAct};
 use crate::worker::Worker;
-use base::time::{Timestamp, timeout_precisely};
+use base::time::{Micros, Timestamp, timeout_precisely};
 
 /// Acts under way, with a permit of the breaker.
 struct PendingActs<'r, T: Transport> {
@@ -23,7 +24,8 @@ struct PendingActs<'r, T: Transport> {
 }
 
 impl<T: Transport> Remote<T> {
-    /// Does acts of leases in one call. Waits at most for the store's timeout. `route` says why this server is asked.
+    /// Does acts of leases in one call. Waits at most for the store's timeout, also while a connection that has ended is made again.
+    /// `route` says why this server is asked.
     ///
     /// # Errors
     ///
@@ -31,7 +33,9 @@ impl<T: Transport> Remote<T> {
     pub async fn act(&self, worker: Worker, acts: &[BucketAct], route: Route) -> Result<ActResults, Fault> {
         let down = |error| Fault::new(error, "the connection is down");
         let connection = self.connection(worker).map_err(down)?;
-        connection.usable().map_err(down)?;
+        let (timeout, since) = (connection.timeout(), self.clock.now());
+        let link = timeout_precisely(timeout.into(), connection.link()).await;
+        let link = link.unwrap_or(Err(StoreError::Unsent)).map_err(down)?;
         let started = self.clock.now();
         let permit = self.breaker.acquire(started);
         if permit == Permit::Refused {
@@ -39,8 +43,8 @@ impl<T: Transport> Remote<T> {
         }
         let connected = connection.connected_at();
         let pending = PendingActs { remote: self, permit: Some(permit), started, connected };
-        let timeout = connection.timeout();
-        let done = timeout_precisely(timeout.into(), connection.act(acts, route)).await;
+        let left = Micros(timeout.0.saturating_sub(started.since(since).0));
+        let done = timeout_precisely(left.into(), connection.act(link, acts, route)).await;
         let done = done.unwrap_or_else(|| Err(Fault::new(StoreError::Timeout, "no answer in time")));
         pending.conclude(&done);
         done
@@ -49,6 +53,16 @@ impl<T: Transport> Remote<T> {
     /// Whether a worker can use its connection, and the breaker is not open.
     pub fn is_up(&self, worker: Worker) -> bool {
         self.usable(worker).is_ok() && !self.breaker.is_open()
+    }
+
+    /// Whether the server is known to give no answer: the last attempt to connect has failed, or the breaker is open.
+    pub fn is_away(&self, worker: Worker) -> bool {
+        self.connection(worker).map_or(true, Connection::is_away) || self.breaker.is_open()
+    }
+
+    /// Whether a worker's connection is made, and no attempt has failed since it ended.
+    pub fn is_connecting(&self, worker: Worker) -> bool {
+        self.connection(worker).is_ok_and(|connection| connection.usable().is_err() && !connection.is_away())
     }
 
     /// Sends no heartbeats on new connections.

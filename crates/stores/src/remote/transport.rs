@@ -23,7 +23,7 @@ use ledger::outcome::{Outcome, Verdict};
 /// Connects to a server of one kind and makes calls there. The connections of all workers share it.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// A tested connection. A clone of it sends over the same connection.
-    type Link: Clone + fmt::Debug + Send;
+    type Link: Clone + fmt::Debug + Send + Sync;
 
     const CALLS: CallLimits;
 

@@ -119,6 +119,11 @@ impl Cluster {
         !self.nodes.is_troubled()
     }
 
+    /// Whether a node is known to give no answer, or a hash tag has no node. Not while a connection to a node is made again.
+    pub fn is_away(&self, worker: Worker) -> bool {
+        self.nodes.is_troubled() && !self.nodes.is_connecting(worker)
+    }
+
     /// Sends no heartbeats on new connections.
     pub fn silence(&self) {
         self.nodes.state.is_silent.store(true, Ordering::Relaxed);

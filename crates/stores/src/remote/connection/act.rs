@@ -21,12 +21,13 @@ impl<T: Transport> Connection<T> {
     ///
     /// # Errors
     ///
-    /// When there is no connection or no answer. Unless the error proves otherwise, some or all acts may be done.
-    pub(crate) async fn act(&self, acts: &[BucketAct], route: Route) -> Result<ActResults, Fault> {
-        let open = self.link.lock().clone();
-        let Some(OpenLink { mut link, failed }) = open else {
-            return Err(Fault::new(StoreError::Closed, "the connection was closed"));
-        };
+    /// When there is no answer. Unless the error proves otherwise, some or all acts may be done.
+    pub(in crate::remote) async fn act(
+        &self,
+        OpenLink { mut link, failed }: OpenLink<T::Link>,
+        acts: &[BucketAct],
+        route: Route,
+    ) -> Result<ActResults, Fault> {
         let started = self.clock.now();
         let near = self.shared.store_clock.at(started);
         let done = self.transport.act(&mut link, acts, near, route).await.and_then(|done| {

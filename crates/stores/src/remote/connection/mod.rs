@@ -1,7 +1,8 @@
 //! Keeps one connection open and sends the queued requests. Normally one call is under way at a time. A further call is
 //! sent if the queue does not fit into one call, or if the call under way takes long.
 //!
-//! A connection counts as down until it has been tested, and no request waits for a connection that is down.
+//! A connection counts as down until it has been tested, and no request waits for a connection that is down. Acts of leases wait while a
+//! connection that has ended is made again.
 
 mod act;
 mod batch;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as FairMutex, Notify, mpsc};
+use tokio::sync::{Mutex as FairMutex, Notify, mpsc, watch};
 
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
@@ -76,10 +77,20 @@ impl StoreState {
 
 /// A connection that is up.
 #[derive(Clone, Debug)]
-struct OpenLink<L> {
+pub(super) struct OpenLink<L> {
     link: L,
     /// Gets a fault after which the connection must be closed.
     failed: mpsc::Sender<Fault>,
+}
+
+/// The connection, for what is not queued.
+#[derive(Clone, Debug)]
+enum LinkState<L> {
+    Up(OpenLink<L>),
+    /// The connection is made, for the first time or since it has ended.
+    Connecting,
+    /// The last attempt to make it has failed.
+    Away(StoreError),
 }
 
 #[derive(Debug)]
@@ -102,8 +113,8 @@ pub(crate) struct Connection<T: Transport> {
     further: Notify,
     /// The moment, as a [`Timestamp`], from which every new request may cause a further call.
     further_from: AtomicU64,
-    /// The connection while it is up, for reads and acts besides the calls.
-    link: Mutex<Option<OpenLink<T::Link>>>,
+    /// The connection, for reads and acts besides the calls.
+    link: watch::Sender<LinkState<T::Link>>,
     /// Held during a read, because the replies to several reads could be too long together.
     reading: FairMutex<()>,
     /// The slots that the requests of this worker hold, on all nodes of a cluster.
@@ -147,7 +158,7 @@ impl<T: Transport> Connection<T> {
             queue,
             further: Notify::new(),
             further_from: AtomicU64::new(u64::MAX),
-            link: Mutex::default(),
+            link: watch::Sender::new(LinkState::Connecting),
             reading: FairMutex::default(),
             holds,
             number: Mutex::default(),
@@ -167,6 +178,26 @@ impl<T: Transport> Connection<T> {
     /// Returns the time at which the connection was last made.
     pub(crate) fn connected_at(&self) -> Timestamp {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
+    }
+
+    /// Whether an attempt to make the connection has failed since it ended.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(*self.link.borrow(), LinkState::Away(_))
+    }
+
+    /// Waits until the connection is up, or an attempt to make it has failed, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there is no connection.
+    pub(super) async fn link(&self) -> Result<OpenLink<T::Link>, StoreError> {
+        let mut link = self.link.subscribe();
+        // The sender lives as long as this value.
+        match link.wait_for(|link| !matches!(link, LinkState::Connecting)).await.as_deref() {
+            Ok(LinkState::Up(open)) => Ok(open.clone()),
+            Ok(LinkState::Away(error)) => Err(*error),
+            Ok(LinkState::Connecting) | Err(_) => Err(StoreError::Closed),
+        }
     }
 
     /// Adds a request to the queue of a usable connection.

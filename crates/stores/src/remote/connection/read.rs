@@ -17,8 +17,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) async fn read(&self, keys: &[BucketKey], route: Route) -> Result<ReadStates, StoreError> {
         let reading = async {
             let _turn = self.reading.lock().await;
-            let open = self.link.lock().clone();
-            let mut link = open.ok_or(StoreError::Closed)?.link;
+            let mut link = self.link().await?.link;
             let read = self.transport.read(&mut link, keys, route).await.map_err(|fault| fault.error)?;
             if read.states.len() == keys.len() { Ok(read) } else { Err(StoreError::UnexpectedReply) }
         };

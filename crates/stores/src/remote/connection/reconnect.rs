@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::lanes::{Lanes, Session};
 use super::round_trip::RoundTrip;
-use super::{Connection, OpenLink};
+use super::{Connection, LinkState, OpenLink};
 use crate::error::{Fault, StoreError};
 use crate::events::Event;
 use crate::remote::queue::Queue;
@@ -54,7 +54,10 @@ impl<T: Transport> Connection<T> {
             let since = self.clock.now();
             let fault = match connected {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
-                Err(fault) => fault,
+                Err(fault) => {
+                    self.link.send_replace(LinkState::Away(fault.error));
+                    fault
+                }
             };
             // A connection that lasted resets the pause.
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
@@ -107,9 +110,9 @@ impl<T: Transport> Connection<T> {
     async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let DrivenLink { link, mut driver, .. } = connected;
         let (failed, mut failure) = mpsc::channel(1);
-        *self.link.lock() = Some(OpenLink { link: link.clone(), failed });
+        self.link.send_replace(LinkState::Up(OpenLink { link: link.clone(), failed }));
         let fault = self.serve_link(link, &mut driver, &mut failure, queue, pause).await;
-        *self.link.lock() = None;
+        self.link.send_replace(LinkState::Connecting);
         fault
     }
 
