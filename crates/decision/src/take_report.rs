@@ -68,7 +68,7 @@ fn level(algorithm: &Algorithm, outcome: &Outcome, now: Timestamp) -> BucketLeve
         delay,
         period: period.map(|period| Period { end, ..period }),
         ban: outcome.ban.map(|ban| BanPeriod { end: now.plus(outcome.retry_after), step: ban.step }),
-        heard: None,
+        purse: None,
     }
 }
 
