@@ -1,6 +1,7 @@
 //! Limits over several regions, from outside: each region has a gateway and a store of its own, and there is one home.
 
 mod alone;
+mod compared;
 mod costs;
 mod faults;
 mod granted;
