@@ -3,6 +3,7 @@
 mod alone;
 mod compared;
 mod costs;
+mod explained;
 mod faults;
 mod granted;
 mod holds;
