@@ -86,12 +86,24 @@ pub struct Home {
 
 impl Home {
     /// Returns the home in force after a reload of a file with `newer` in place of this one. Another store, or another region of this
-    /// gateway, needs a restart.
+    /// gateway, needs a restart. So does another `timeout`.
     pub(crate) fn with_reload_of(&self, newer: &Home) -> Home {
         match self.store.has_same_buckets(&newer.store) && self.region == newer.region {
-            true => Home { store: self.store.with_login_of(&newer.store), ..newer.clone() },
+            true => Home { store: self.store.with_login_of(&newer.store), timeout: self.timeout, ..newer.clone() },
             false => self.clone(),
         }
+    }
+
+    /// Returns the names of the keys that differ in `newer`, and take effect only after a restart.
+    pub(crate) fn restart_keys(&self, newer: &Home) -> Vec<&'static str> {
+        let is_other_store = !self.store.has_same_buckets(&newer.store);
+        let store = self.store.with_login_of(&newer.store).with_timeout(newer.timeout);
+        let changes = [
+            (is_other_store || store != newer.store, "store.home"),
+            (self.region != newer.region, "store.home.region"),
+            (self.timeout != newer.timeout, "store.home.timeout"),
+        ];
+        changes.into_iter().filter(|(is, _)| *is).map(|(_, key)| key).collect()
     }
 
     /// Returns what the limits of the file need to know of home.
