@@ -26,8 +26,11 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
             continue;
         };
         let shown = |amount| limit.unit.amount(amount);
-        let left_in =
-            |levels: &Levels| shown(levels.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining);
+        // Of a limit over several regions, this store has only the purse.
+        let left_in = |levels: &Levels| {
+            let level = levels.bucket(&chosen.key, &limit.algorithm, limit.cost);
+            shown(level.purse.map_or(level.untouched.remaining, |purse| purse.left))
+        };
         let (policy, name, had) = (&*limit.policy, &*limit.name, left_in(&report.before));
         match (report.change, &report.after) {
             (Change::GiveBack(amount), Some(after)) => {

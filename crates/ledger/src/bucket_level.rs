@@ -1,6 +1,7 @@
 //! Computes what a bucket holds from its stored state, without charging it.
 
 use crate::algorithm::ban::BanPeriod;
+use crate::algorithm::lease::purse::ASK_HOME;
 use crate::algorithm::{Algorithm, ChargeResult, Level, Period, State, budget};
 use crate::cost::Cost;
 use crate::holds::report::{LIFE, Owner, Report, SettledSums};
@@ -27,14 +28,27 @@ pub struct BucketLevel {
     pub period: Option<Period>,
     /// The ban that runs.
     pub ban: Option<BanPeriod>,
-    /// When the home of a limit over several regions was last heard. `None` for other limits, and if that is not known.
+    /// What this region holds of a limit over several regions. `None` for other limits.
+    pub purse: Option<PurseLevel>,
+}
+
+/// What a region holds of a limit over several regions, and what it knows of home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurseLevel {
+    pub left: Cost,
+    /// When home was last heard. `None` if that is not known.
     pub heard: Option<Timestamp>,
+    /// Whether that says what is left there now. Otherwise the whole limit counts as left.
+    pub is_home_known: bool,
+    /// Whether the request asks home, because the purse cannot pay.
+    pub asks_home: bool,
 }
 
 impl BucketLevel {
     /// Computes the level of a bucket at `now`, for a request of this cost. `state` is `None` for a full bucket.
     pub fn of(algorithm: &Algorithm, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> BucketLevel {
         let step = algorithm.step(state_to_ask(algorithm, state, now).as_deref(), cost, now);
+        let asks_home = step.charge == ChargeResult::Short { wait: ASK_HOME };
         let (wait, delay) = match step.charge {
             ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
             ChargeResult::Short { wait } => (Some(wait), Micros(0)),
@@ -53,11 +67,26 @@ impl BucketLevel {
             delay,
             period: algorithm.period(state, now),
             ban: algorithm.running_ban(state, now),
-            heard: match algorithm {
-                Algorithm::Purse(purse) => purse.heard(state, now),
+            purse: match algorithm {
+                Algorithm::Purse(purse) => Some(PurseLevel {
+                    left: purse.left(state, now),
+                    heard: purse.heard(state, now),
+                    is_home_known: purse.is_home_known(state, now),
+                    asks_home,
+                }),
                 _ => None,
             },
         }
+    }
+
+    /// Returns what is left. `None` for a purse that has not heard of home in this period.
+    pub fn remaining(&self) -> Option<Cost> {
+        self.purse.is_none_or(|purse| purse.is_home_known).then_some(self.untouched.remaining)
+    }
+
+    /// Returns when home was last heard. `None` if that is not known, and for a limit of one region.
+    pub fn heard(&self) -> Option<Timestamp> {
+        self.purse?.heard
     }
 }
 

@@ -128,6 +128,18 @@ impl Plan {
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
+    /// Returns the plan whose purses also pay from the share of their region, because home gives no answer. `None` if one of them must not.
+    pub fn without_home(&self) -> Option<Plan> {
+        let charge = |charge: &Charge| match &charge.algorithm {
+            Algorithm::Purse(purse) => {
+                Some(Charge { algorithm: Algorithm::Purse(purse.without_home()?), ..charge.clone() })
+            }
+            _ => Some(charge.clone()),
+        };
+        let enforced = self.enforced.iter().map(charge).collect::<Option<_>>()?;
+        Some(Plan { enforced, shadow: self.shadow.iter().map(charge).collect::<Option<_>>()? })
+    }
+
     /// Returns whether the enforced charge at this index only checks its bucket. Also true if a later charge spends
     /// from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {

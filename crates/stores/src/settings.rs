@@ -11,6 +11,7 @@ use super::redis::cluster::Place;
 use super::remote::login::Login;
 use super::{memory, postgres, redis};
 use base::host_port::HostPort;
+use base::time::Micros;
 
 /// The settings of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +165,16 @@ impl Settings {
                 Settings::Postgres(postgres::Settings { login: other.login.clone(), ..postgres.clone() })
             }
             _ => self.clone(),
+        }
+    }
+
+    /// Returns these settings with another time for which an answer of a shared store is expected.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Micros) -> Settings {
+        match self {
+            Settings::Memory(_) => self,
+            Settings::Redis(redis) => Settings::Redis(redis::Settings { timeout, ..redis }),
+            Settings::Postgres(postgres) => Settings::Postgres(postgres::Settings { timeout, ..postgres }),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Formats the gateway's answer to a request, from the rules and the levels of the buckets.
 
+use super::home::{AskedHome, Charged, Live};
 use super::report::{Answer, Verdict, all, is_of_body};
 use crate::gateway::bucket_levels::Levels;
 use base::time::{Micros, Timestamp};
@@ -7,8 +8,8 @@ use base::waiting_time::WaitingTime;
 use config::{Config, Listener, RefuseWith};
 use decision::order_of_answers::RulesDecision;
 use decision::refusal::Refusal;
-use decision::speaking_limit::{refusal, refusing, speaker};
-use ledger::charge::{Charge, Plan, Settlement, settle};
+use decision::speaking_limit::{awaits_home, refusal, refusing, speaker};
+use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{BanNotice, Outcome};
 use request::attribute::{Attribute, is_nominated};
 use request::door::Door;
@@ -109,13 +110,13 @@ pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, req
     }
 }
 
-/// Makes the answer that the rules give. `levels` are the levels of the buckets, or `None` if they were not read.
+/// Makes the answer that the rules give. `live` has the levels of the buckets, or is `None` if they were not read.
 ///
 /// `longest_delay` is the longest delay of the request, or `None` without a bound.
 pub(super) fn by_rules(
     explanation: &Explanation<'_>,
     config: &Config,
-    levels: Option<&Levels>,
+    live: Option<&Live>,
     longest_delay: Option<Micros>,
 ) -> Answer {
     match RulesDecision::from(explanation.answer.clone()) {
@@ -133,8 +134,8 @@ pub(super) fn by_rules(
             if let Some(most) = longest_delay {
                 plan.limit_delay(most);
             }
-            let mut answer = match levels {
-                Some(levels) => by_levels(&plan, config, levels),
+            let mut answer = match live {
+                Some(live) => by_levels(&plan, config, live),
                 None => without_levels(&plan, config),
             };
             answer.words.extend(without_store(&plan, config));
@@ -222,13 +223,25 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
     Answer { verdict: Verdict::Depends, ..Answer::passes(words) }
 }
 
-fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
-    let states: Vec<_> = plan.charges().map(|charge| levels.state_to_ask(&charge.key, &charge.algorithm)).collect();
-    let (settlement, _) = settle(plan, &states, levels.at);
-    match settlement.is_granted() {
-        true => granted(plan, &settlement, config, levels),
-        false => exceeded(plan, &settlement, config, levels),
-    }
+fn by_levels(plan: &Plan, config: &Config, live: &Live) -> Answer {
+    let Charged { plan, settlement, asked } = live.charge(plan, config);
+    let mut answer = match settlement.is_granted() {
+        true => granted(&plan, &settlement, config, &live.levels),
+        false if asked == AskedHome::UnderWay => {
+            let first = "PASSES if home gives enough: a lease is under way to the purse, and the request waits for it";
+            let rest = format!("nothing was charged; read from {}", live.levels.from);
+            Answer { verdict: Verdict::Depends, ..Answer::passes(vec![first.to_owned(), rest]) }
+        }
+        false => exceeded(&plan, &settlement, config, &live.levels),
+    };
+    answer.words.extend(match asked {
+        AskedHome::No | AskedHome::UnderWay => None,
+        AskedHome::Answered(from) => {
+            Some(format!("the purse of this region cannot pay, so home is asked first ({from})"))
+        }
+        AskedHome::Away(why) => Some(format!("the purse of this region cannot pay, and home gives no answer: {why}")),
+    });
+    answer
 }
 
 fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
@@ -291,7 +304,10 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
         None => format!("passes in {} ({moment})", WaitingTime(outcome.retry_after)),
     };
     let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
-    let detail = format!(" by {}{others}: needs {cost}, has {left}, {passes}", name(config, charge));
+    let detail = match awaits_home(charge, outcome) {
+        true => format!(" by {}{others}: needs {cost}, and home gives no answer", name(config, charge)),
+        false => format!(" by {}{others}: needs {cost}, has {left}, {passes}", name(config, charge)),
+    };
     let detail = match outcome.ban {
         Some(ban) => banned(ban, name(config, charge), &others, WaitingTime(outcome.retry_after), &moment),
         None => detail,

@@ -269,12 +269,16 @@ impl Search<'_> {
         let Some(OwnNumbers { algorithm, format, by_default }) = own_numbers(policy, limit, config) else {
             return Ok(None);
         };
-        // A full bucket is not stored.
+        // A full bucket is not stored, nor is a purse that has not heard of home for long.
         let Some(key) = bucket::found(backend, config, name)? else {
+            if matches!(algorithm, Algorithm::Purse(_)) {
+                return Ok(Some(format!("  now: no purse of this region ({backend})")));
+            }
             return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
         let levels = backend.read(&[key])?;
-        let BucketLevel { untouched, wait, raised, .. } = levels.bucket(&key, &algorithm, cost);
+        let level = levels.bucket(&key, &algorithm, cost);
+        let BucketLevel { wait, raised, .. } = level;
         let passes = match wait {
             Some(wait) if wait.0 > 0 && algorithm.slots().is_some() => ", passes when a request ends".to_owned(),
             Some(wait) if wait.0 > 0 => {
@@ -282,9 +286,11 @@ impl Search<'_> {
                 let printed = || algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
                 format!(", passes in {}", WaitingTime(wait).with_end_if_long(printed))
             }
+            _ if level.purse.is_some_and(|purse| purse.asks_home) => ", asks home first".to_owned(),
             _ => String::new(),
         };
-        let [left, most] = [untouched.remaining, algorithm.raised(raised).ceiling()].map(|amount| format.of(amount));
+        let most = format.of(algorithm.raised(raised).ceiling());
+        let left = level.remaining().map_or_else(|| "unknown".to_owned(), |left| format.of(left).to_string());
         let period = algorithm.period(levels.state(&key).as_deref(), levels.at.of(&algorithm));
         let until = period.and_then(|period| algorithm.print_end(period.end));
         let until = until.map_or_else(String::new, |until| format!(" until {until}"));

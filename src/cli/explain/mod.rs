@@ -6,6 +6,7 @@ mod answer;
 mod connection;
 mod credentials;
 mod descriptor;
+mod home;
 mod logged;
 mod own_responses;
 mod page;
@@ -28,7 +29,6 @@ use super::config_file::{ConfigFile, examine};
 use super::failure::Failure;
 use super::output;
 use super::output::Page;
-use crate::gateway::bucket_levels::Levels;
 use crate::gateway::take_call::HoldFor;
 use answer::ExplainedRefusal;
 use base::time::{Clock, Micros};
@@ -40,6 +40,7 @@ use credentials::{Credentials, KeyFetches};
 use decision::model_requests::take_part;
 use decision::order_of_answers::{Stage, choose_route};
 use decision::refusal::Refusal;
+use home::Live;
 use identity::jwt;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Charge;
@@ -323,13 +324,19 @@ fn by_rules(
         _ => Vec::new(),
     };
     // Levels are needed only for charges.
-    let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
-        true => Some(
-            Backend::of(config, &arguments.file.config, arguments.admin.map(Into::into), Access::Read)?.read(&keys)?,
-        ),
+    let live: Option<Live> = match arguments.live && !keys.is_empty() {
+        true => {
+            let store = Backend::of(config, &arguments.file.config, arguments.admin.map(Into::into), Access::Read)?;
+            let plan = match &explanation.answer {
+                rule_set::Answer::Charge(plan) => Some(plan),
+                _ => None,
+            };
+            Some(Live::new(store.read(&keys)?, plan, config))
+        }
         false => None,
     };
-    let now = levels.as_ref().map_or(known.at.into(), |levels| levels.at);
+    let levels = live.as_ref().map(|live| &live.levels);
+    let now = levels.map_or(known.at.into(), |levels| levels.at);
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
         // At these doors, limits do not delay requests.
@@ -354,7 +361,7 @@ fn by_rules(
         _ => time,
     };
     let hold_for = arguments.hold_for.map(|HoldFor(time)| longest(time));
-    let terms = report::Terms { cost: &cost, now, levels: levels.as_ref(), hold_for };
+    let terms = report::Terms { cost: &cost, now, levels, hold_for };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
         subject,
@@ -362,8 +369,8 @@ fn by_rules(
         key: credentials.api_key.clone(),
         routes: Vec::new(),
         policies: report::policies(&explanation, config, terms),
-        answer: unpriced.unwrap_or_else(|| answer::by_rules(&explanation, config, levels.as_ref(), longest_delay)),
-        read_from: levels.map(|levels| levels.from),
+        answer: unpriced.unwrap_or_else(|| answer::by_rules(&explanation, config, live.as_ref(), longest_delay)),
+        read_from: levels.map(|levels| levels.from.clone()),
     })
 }
 

@@ -176,9 +176,15 @@ fn price(charge: &Charge) -> String {
 }
 
 fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {
-    let level = charge.level.as_ref().map_or_else(String::new, |level| format!("  {} left", level.left));
+    let level = charge.level.as_ref().map_or_else(String::new, |level| match level.left {
+        Some(left) => format!("  {left} left"),
+        None => "  left: not known".to_owned(),
+    });
     let pays = charge.level.as_ref().is_none_or(|level| level.pays);
+    let asks_home = charge.level.as_ref().is_some_and(|level| level.asks_home);
     let word = match (charge.mode, pays) {
+        (Mode::Enforce, _) if asks_home => "  asks home",
+        (Mode::Shadow, _) if asks_home => "  shadow: asks home",
         (Mode::Enforce, true) => "",
         (Mode::Enforce, false) => "  SHORT",
         (Mode::Shadow, true) => "  shadow",

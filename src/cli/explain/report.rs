@@ -197,9 +197,13 @@ pub(super) struct Charge {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
-    pub left: Amount,
+    /// `None` if that is not known here: home was not heard in this period.
+    pub left: Option<Amount>,
     /// Whether the bucket can pay for the request now.
     pub pays: bool,
+    /// Whether home is asked first, because the purse of this region cannot pay.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asks_home: bool,
     /// The time until the bucket can pay for the request. 0 if it can pay now, or can never pay.
     pub wait_us: Micros,
     pub full_in_us: Micros,
@@ -366,14 +370,15 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
     let charge = &explained.charge;
     let unit = explained.settled.map_or(Unit::Requests, SettledPrice::unit);
     let level = terms.levels.map(|levels| {
-        let BucketLevel { untouched, wait, delay, .. } = levels.bucket(&charge.key, &charge.algorithm, cost);
-        let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
-        let pays = wait == Some(Micros(0));
+        let level = levels.bucket(&charge.key, &charge.algorithm, cost);
+        let BucketLevel { untouched, wait, delay, purse, .. } = level;
+        let asks_home = purse.is_some_and(|purse| purse.asks_home);
         Level {
-            left: unit.amount(remaining),
-            pays,
+            left: level.remaining().map(|left| unit.amount(left)),
+            pays: wait == Some(Micros(0)) && !asks_home,
+            asks_home,
             wait_us: wait.unwrap_or_default(),
-            full_in_us: full_in,
+            full_in_us: untouched.reset_after,
             delay_us: delay,
         }
     });

@@ -33,6 +33,12 @@ impl SumKey {
     pub(super) fn period(&self) -> Option<Period> {
         self.period.map(|(begin, end)| Period { begin, end })
     }
+
+    /// Whether this is the key of the same bucket, and the periods are the same.
+    pub(super) fn is_like(&self, other: &SumKey, is_same: impl FnOnce(Period, Period) -> bool) -> bool {
+        let parts = |key: &SumKey| (key.meter.clone(), key.subject.clone(), key.unit.clone());
+        parts(self) == parts(other) && self.period().zip(other.period()).is_some_and(|(one, other)| is_same(one, other))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +50,16 @@ pub(super) struct Sum {
     pub told: Cost,
     /// What holds reserve that a process has left when it ended, and that no other has taken over.
     pub left: Vec<(Owner, Cost)>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, other: &Sum) {
+        self.quantity = self.quantity.plus(other.quantity);
+        self.requests = self.requests.saturating_add(other.requests);
+        self.refused = self.refused.saturating_add(other.refused);
+        self.told = self.told.max(other.told);
+        self.left.extend(&other.left);
+    }
 }
 
 /// The sums of all lines, and what was found beside them.

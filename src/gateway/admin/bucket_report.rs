@@ -1,6 +1,4 @@
-//! Formats the levels of buckets before and after a change, as text and as JSON.
-
-use serde_json::{Value, json};
+//! Formats the levels of buckets before and after a change, as text. `bucket_document` formats them as JSON.
 
 use super::bucket_levels::Levels;
 use super::bucket_lookup::{BucketSelection, Limit};
@@ -11,6 +9,7 @@ use config::Config;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::concurrency::Holder;
+use ledger::algorithm::lease::RememberedPurse;
 use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::bucket_key::BucketKey;
 use ledger::bucket_level::BucketLevel;
@@ -57,6 +56,9 @@ impl BucketReport<'_> {
         let is_at_home = |chosen: &BucketSelection| {
             chosen.limit.as_ref().is_some_and(|limit| matches!(limit.algorithm, Algorithm::Home(_)))
         };
+        let is_purse = |chosen: &BucketSelection| {
+            chosen.limit.as_ref().is_some_and(|limit| matches!(limit.algorithm, Algorithm::Purse(_)))
+        };
         let seen = match self.config.store.is_shared() {
             true if chosen.iter().any(is_at_home) => {
                 "; a region that has just been refused asks again within `return_after`"
@@ -68,6 +70,13 @@ impl BucketReport<'_> {
             Change::None => format!("read from {from}"),
             Change::Reset if chosen.iter().any(|chosen| self.is_held_after(chosen)) => {
                 format!("nothing is spent from now on, in {from}; what is held ends by itself{seen}")
+            }
+            Change::Reset if chosen.iter().all(is_purse) => {
+                format!("empty from now on, in {from}: what a purse held is lost until it ends, and the next request asks home")
+            }
+            Change::Reset if chosen.iter().any(is_purse) => {
+                let purses = "what a purse of this region held is lost until it ends, and the next request asks home";
+                format!("full from now on, in {from}{seen}; {purses}")
             }
             Change::Reset => format!("full from now on, in {from}{seen}"),
             Change::GiveBack(_) => format!("given back in {from}{seen}"),
@@ -101,8 +110,8 @@ impl BucketReport<'_> {
             limit.algorithm.display(limit.unit.format())
         );
         let shown = |amount| limit.unit.amount(amount);
-        let (most, left) = (shown(most), self.before.bucket(&chosen.key, &limit.algorithm, limit.cost));
-        let left = shown(left.untouched.remaining);
+        let (most, before) = (shown(most), self.before.bucket(&chosen.key, &limit.algorithm, limit.cost));
+        let left = shown(before.untouched.remaining);
         let level = match (self.change, &self.after) {
             (Change::None, _) => self.level(chosen, limit),
             (Change::GiveBack(amount), Some(after)) => {
@@ -122,6 +131,9 @@ impl BucketReport<'_> {
                 }
             }
             (Change::Ban(_), Some(_)) => format!("{left} left of {most}"),
+            (Change::Reset, _) if before.purse.is_some() => {
+                format!("had {} in the purse", shown(before.purse.map(|purse| purse.left).unwrap_or_default()))
+            }
             (Change::Reset, Some(after)) if self.is_held_after(chosen) => {
                 let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
                 let [now, held] = [now, self.held(chosen, limit, after)].map(shown);
@@ -181,13 +193,13 @@ impl BucketReport<'_> {
     }
 
     /// Returns the date of a moment on the clock by which this limit is charged.
-    fn date_of(&self, moment: Timestamp, limit: &Limit) -> Timestamp {
+    pub(super) fn date_of(&self, moment: Timestamp, limit: &Limit) -> Timestamp {
         let at = self.before.at;
         at.date.plus(moment.since(at.of(&limit.algorithm)))
     }
 
     /// Returns the date of a moment before `now` on the clock of the bucket.
-    fn past_date(&self, moment: Timestamp, now: Timestamp) -> Timestamp {
+    pub(super) fn past_date(&self, moment: Timestamp, now: Timestamp) -> Timestamp {
         Timestamp(self.before.at.date.0.saturating_sub(now.since(moment).0))
     }
 
@@ -198,7 +210,7 @@ impl BucketReport<'_> {
     }
 
     /// Returns the gateways that hold something of a bucket. Empty if nothing can be held under the limit.
-    fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
+    pub(super) fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
         let state = self.before.state(&chosen.key);
         limit.algorithm.holders(state.as_deref(), self.before.at.of(&limit.algorithm))
     }
@@ -211,19 +223,19 @@ impl BucketReport<'_> {
             Algorithm::Purse(purse) => {
                 let left = purse.left(state.as_deref(), now);
                 let level = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
-                let at_home = level.untouched.remaining.less(left);
-                let [left, largest, at_home] = [left, purse.largest(), at_home].map(shown);
-                let heard = purse.heard(state.as_deref(), now);
-                let heard = heard.map_or_else(
-                    || "home was never heard".to_owned(),
-                    |heard| format!("{at_home} at home, as heard at {}", Date(self.past_date(heard, now))),
-                );
+                let heard = level.heard().map(|heard| Date(self.past_date(heard, now)));
+                let heard = match (heard, level.remaining()) {
+                    (None, _) => "home was never heard".to_owned(),
+                    (Some(heard), Some(known)) => format!("{} at home, as heard at {heard}", shown(known.less(left))),
+                    (Some(heard), None) => format!("home was last heard at {heard}, which says nothing of now"),
+                };
+                let [left, largest] = [left, purse.largest()].map(shown);
                 vec![format!("    {left} in the purse of this region, which holds up to {largest}; {heard}")]
             }
             Algorithm::Home(home) => {
                 let purses =
-                    home.purses(state.as_deref(), now).into_iter().filter(|(_, held, _)| *held > Cost::default());
-                let line = |(_, held, ends): (_, Cost, Timestamp)| {
+                    home.purses(state.as_deref(), now).into_iter().filter(|purse| purse.held > Cost::default());
+                let line = |RememberedPurse { held, ends, .. }| {
                     let until = Date(self.date_of(ends, limit));
                     format!("    a region holds up to {} until {until}", shown(held))
                 };
@@ -234,7 +246,8 @@ impl BucketReport<'_> {
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
-        let BucketLevel { untouched, wait, delay, .. } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        let level = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        let BucketLevel { untouched, wait, delay, .. } = level;
         if limit.algorithm.slots().is_some() {
             let held = self.spent(chosen, limit);
             let most = self.before.raised(&chosen.key, &limit.algorithm).ceiling();
@@ -261,6 +274,9 @@ impl BucketReport<'_> {
             Some(Micros(0)) if delay > Micros(0) => {
                 format!("; a request of {cost} waits {} ms", delay.0.div_ceil(1000))
             }
+            Some(Micros(0)) if level.purse.is_some_and(|purse| purse.asks_home) => {
+                format!("; a request of {cost} asks home first")
+            }
             Some(Micros(0)) => String::new(),
             Some(wait) => {
                 let moment = self.before.at.date.plus(wait);
@@ -269,18 +285,20 @@ impl BucketReport<'_> {
             }
             None => format!("; a request of {cost} never passes"),
         };
-        let most = self.before.raised(&chosen.key, &limit.algorithm).ceiling();
-        let [left, most] = [untouched.remaining, most].map(shown);
-        format!("{books}{left} left of {most}, {full}{pays}")
+        let most = shown(self.before.raised(&chosen.key, &limit.algorithm).ceiling());
+        match level.remaining().map(shown) {
+            Some(left) => format!("{books}{left} left of {most}, {full}{pays}"),
+            None => format!("what is left of {most} is not known{pays}"),
+        }
     }
 
-    fn held(&self, chosen: &BucketSelection, limit: &Limit, levels: &Levels) -> Cost {
+    pub(super) fn held(&self, chosen: &BucketSelection, limit: &Limit, levels: &Levels) -> Cost {
         let holders = limit.algorithm.holders(levels.state(&chosen.key).as_deref(), levels.at.of(&limit.algorithm));
         holders.iter().fold(Cost::default(), |sum, holder| sum.plus(holder.held))
     }
 
     /// Returns the levels that are reported: those before a reset, or those after any other change.
-    fn reported(&self) -> &Levels {
+    pub(super) fn reported(&self) -> &Levels {
         self.after.as_ref().filter(|_| self.change != Change::Reset).unwrap_or(&self.before)
     }
 
@@ -298,106 +316,6 @@ impl BucketReport<'_> {
     pub(crate) fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
         let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
         Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))
-    }
-
-    pub(crate) fn document(&self, chosen: &[BucketSelection]) -> Value {
-        let act = match self.change {
-            Change::None => "show",
-            Change::Reset => "reset",
-            Change::GiveBack(_) => "grant",
-            Change::Ban(_) => "ban",
-            Change::Raise(_) => "raise",
-        };
-        let buckets: Vec<Value> = chosen.iter().map(|chosen| self.object(chosen)).collect();
-        json!({"act": act, "read_from": self.before.from, "buckets": buckets})
-    }
-
-    /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant, a ban or a raise.
-    fn object(&self, chosen: &BucketSelection) -> Value {
-        let name = bucket_name(&self.config.hash_key, &chosen.key);
-        let levels = self.reported();
-        let Some(limit) = &chosen.limit else {
-            return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
-        };
-        let algorithm = &limit.algorithm;
-        let BucketLevel { untouched, wait, delay, .. } = levels.bucket(&chosen.key, algorithm, limit.cost);
-        let most = match algorithm {
-            Algorithm::TokenBucket(_) => "burst",
-            Algorithm::Purse(purse) if purse.limit().token_bucket().is_some() => "burst",
-            Algorithm::Home(home) if home.limit().token_bucket().is_some() => "burst",
-            Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
-            // Not `limit`, because the field `limit` contains the name of the limit.
-            _ => "quota",
-        };
-        let shown = |amount| limit.unit.amount(amount);
-        let mut object = json!({
-            "policy": limit.policy,
-            "limit": limit.name,
-            "mode": limit.mode,
-            "bucket": name,
-            "algorithm": algorithm.name(),
-            "numbers": algorithm.display(limit.unit.format()).to_string(),
-            "unit": limit.unit.name(),
-            "overridden": limit.overridden,
-            "meter": limit.meter,
-            "claimed": limit.claimed,
-            most: shown(levels.raised(&chosen.key, algorithm).ceiling()),
-            "spent": shown(levels.spent(&chosen.key, algorithm)),
-            "left": shown(untouched.remaining),
-            "full_in_us": untouched.reset_after,
-            "wait_us": wait,
-            "delay_us": delay,
-        });
-        let mut add = |key: &str, value: Value| {
-            if let Some(object) = object.as_object_mut() {
-                object.insert(key.to_owned(), value);
-            }
-        };
-        if algorithm.window().is_some() {
-            let period = algorithm.period(levels.state(&chosen.key).as_deref(), levels.at.of(algorithm));
-            let printed = |moment: Timestamp| algorithm.print_end(moment);
-            let ends = period.map(|period| json!({"begin": printed(period.begin), "end": printed(period.end)}));
-            add("period", json!(ends));
-            add("resets_at", json!(period.and_then(|period| printed(period.end))));
-        }
-        if let Algorithm::Purse(purse) = algorithm {
-            let left = purse.left(levels.state(&chosen.key).as_deref(), levels.at.of(algorithm));
-            add("purse", json!(shown(left)));
-            add("largest_lease", json!(shown(purse.largest())));
-            let (state, now) = (levels.state(&chosen.key), levels.at.of(algorithm));
-            let heard = purse.heard(state.as_deref(), now);
-            add("home_heard", json!(heard.map(|heard| Date(self.past_date(heard, now)).to_string())));
-        }
-        if algorithm.is_held() {
-            add("held", json!(shown(self.held(chosen, limit, levels))));
-            let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": shown(held), "since": Date(since).to_string()});
-            add("holders", self.holders(chosen, limit).into_iter().map(holder).collect());
-        }
-        if limit.algorithm.ban().is_some() {
-            let banned = levels.ban(&chosen.key, algorithm);
-            let wait = banned.map(|BanPeriod { end, .. }| end.since(levels.at.of(algorithm)));
-            let until = wait.filter(|wait| *wait > Micros(0)).map(|wait| Date(levels.at.date.plus(wait)).to_string());
-            add("ban_step", json!(banned.map(|banned| banned.step)));
-            add("banned_until", json!(until));
-        }
-        let raises = levels.raises(&chosen.key, algorithm);
-        if !raises.is_empty() {
-            let raise = |Raise { id, amount, end }: &Raise| {
-                let until = Date(self.date_of(*end, limit)).to_string();
-                json!({"raise": id.to_string(), "amount": shown(*amount), "until": until})
-            };
-            add("raises", raises.iter().map(raise).collect());
-        }
-        if let (Some(after), Change::GiveBack(_)) = (&self.after, self.change) {
-            add("given_back", json!(shown(self.given_back(chosen, limit, after))));
-        }
-        if let (Some(after), Change::Reset) = (&self.after, self.change) {
-            add("left_after", json!(shown(after.bucket(&chosen.key, algorithm, limit.cost).untouched.remaining)));
-            if algorithm.is_held() {
-                add("held_after", json!(shown(self.held(chosen, limit, after))));
-            }
-        }
-        object
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod ban_listing;
 pub(crate) mod ban_lookup;
+mod bucket_document;
 pub(crate) mod bucket_levels;
 pub(crate) mod bucket_lookup;
 pub(crate) mod bucket_query;

@@ -62,7 +62,7 @@ pub(super) async fn settle(
     request: &mut WaitingRequest,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
-    let alone = without_home(plan);
+    let alone = plan.without_home();
     let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
     let left = left_of(gateway, request);
     // A caller at a door waits for a short time only: half of it is for the region's own store.
@@ -84,18 +84,6 @@ pub(super) async fn settle(
         }
     }
     Ok(Some(TakeReply { evicted: again.evicted + evicted, ..again }))
-}
-
-/// Returns the plan whose purses pay without home. `None` if one of them must not.
-fn without_home(plan: &Plan) -> Option<Plan> {
-    let charge = |charge: &Charge| match &charge.algorithm {
-        Algorithm::Purse(purse) => {
-            Some(Charge { algorithm: Algorithm::Purse(purse.without_home()?), ..charge.clone() })
-        }
-        _ => Some(charge.clone()),
-    };
-    let enforced = plan.enforced.iter().map(charge).collect::<Option<_>>()?;
-    Some(Plan { enforced, shadow: plan.shadow.iter().map(charge).collect::<Option<_>>()? })
 }
 
 /// Returns the time that is left to a caller with a deadline of its own.

@@ -35,6 +35,8 @@ struct HomeState {
     is_breaker_open: bool,
     /// The state that was reported last. `None` before the first report.
     reported: Option<bool>,
+    /// The failure of the last call. `None` after an answer.
+    last_failure: Option<Fault>,
 }
 
 impl LeaseHealth {
@@ -66,7 +68,9 @@ impl LeaseHealth {
                 self.change(|state| state.is_connected = false, Some(&fault));
             }
             Event::BreakerOpened => {
-                let fault = Fault::new(StoreError::BreakerOpen, "it did not answer in time");
+                // What has opened it says more than that it is open. The call that did so is recorded later.
+                let last = self.state.lock().last_failure.clone();
+                let fault = last.unwrap_or_else(|| Fault::new(StoreError::BreakerOpen, "calls have failed"));
                 self.change(|state| state.is_breaker_open = true, Some(&fault));
             }
             Event::BreakerClosed => self.change(|state| state.is_breaker_open = false, None),
@@ -126,6 +130,7 @@ impl LeaseHealth {
         self.metrics.calls.increment(1);
         self.metrics.words.increment(u64::try_from(words).unwrap_or(u64::MAX));
         self.metrics.duration.record(took.seconds());
+        self.state.lock().last_failure = fault.cloned();
         let Some(fault) = fault else { return };
         self.metrics.errors.increment(&fault.error);
         if let Some(calls) = self.failures.admit(self.clock.now()) {
@@ -177,6 +182,22 @@ mod tests {
             health.is_up()
         });
         assert_eq!(is_up, [true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_home_whose_breaker_opens_is_down_for_what_its_calls_have_failed() {
+        let clock = Clock::manual(Timestamp(1));
+        let (metrics, events) = (Metrics::new(&Settings::default()), Arc::new(Events::new(clock.clone())));
+        let health = LeaseHealth::new(&Settings::default(), &metrics, clock, Arc::clone(&events));
+        health.record(Event::Up { worker: Worker(0), server: None });
+        let refused = Fault::new(StoreError::Refused, "NOREPLICAS Not enough good replicas to write.");
+        for fault in [Some(&refused), None] {
+            health.record_call(1, Micros(1), fault);
+            health.record(Event::BreakerOpened);
+            health.record(Event::BreakerClosed);
+        }
+        let down = events.all().into_iter().filter(|event| event.what == "home is down");
+        assert_eq!(down.map(|event| event.detail).collect::<Vec<_>>(), ["breaker_open", "refused"]);
     }
 
     #[test]

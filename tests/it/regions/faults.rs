@@ -31,6 +31,20 @@ fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_hom
 }
 
 #[test]
+fn a_home_that_lacks_a_replica_is_down_for_what_it_says() {
+    let (upstream, home) = (Upstream::start(), Redis::start_with(&["--min-replicas-to-write", "1"]));
+    let region = Region::start("eu", home.port, &rules(1000), &upstream);
+    let mut client = region.gateway.client();
+    eventually("home is down", || {
+        assert_eq!(ask(&mut client, "a").status, 503);
+        region.gateway.has_logged("home is down")
+    });
+    let log = region.gateway.errors();
+    let line = log.lines().find(|line| line.contains("home is down")).unwrap();
+    assert!(line.contains("kind=refused") && line.contains("NOREPLICAS"), "{line}");
+}
+
+#[test]
 fn what_one_region_was_given_while_it_was_cut_off_is_given_once() {
     let (upstream, home) = (Upstream::start(), Redis::start());
     let rules = rules(60).replace("window: year}", "window: year}\n    lease: {share: 50%}");

@@ -1,7 +1,9 @@
 //! Limits over several regions, from outside: each region has a gateway and a store of its own, and there is one home.
 
 mod alone;
+mod compared;
 mod costs;
+mod explained;
 mod faults;
 mod granted;
 mod holds;

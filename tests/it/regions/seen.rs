@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Region, ask, rules};
-use crate::support::bucket_command::says;
+use crate::support::bucket_command::{bucket, document, says};
 use crate::support::{Redis, Upstream, tollgate};
 
 #[test]
@@ -27,6 +27,32 @@ fn usage_and_bucket_show_tell_when_home_was_heard() {
     assert!(of_eu["as_of"].as_str().unwrap().ends_with('Z') && of_us["as_of"].is_string(), "{of_eu} {of_us}");
     says(&eu.gateway, &["show", "year", "header:x-user=a"], 0, " at home, as heard at 2");
     says(&us.gateway, &["show", "year", "header:x-user=b"], 0, "home was never heard");
+}
+
+#[test]
+fn what_is_left_is_not_known_before_home_was_heard() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(100), &upstream);
+    let (gateway, of_a) = (&region.gateway, ["header:x-user=a"]);
+    let show = [&["show", "year"][..], &of_a].concat();
+    says(gateway, &show, 0, "  what is left of 100 is not known; a request of 1 asks home first\n");
+    let admin = gateway.admin.to_string();
+    let by_gateway = tollgate(&[&["bucket"][..], &show, &["--admin", &admin]].concat());
+    assert!(by_gateway.out.contains("what is left of 100 is not known"), "{by_gateway:?}");
+    let shown = document(gateway, &show)["buckets"][0].clone();
+    let numbers = ["spent", "left", "purse", "home_heard", "asks_home"].map(|name| shown[name].clone());
+    assert_eq!(numbers, [json!(null), json!(null), json!(0), json!(null), json!(true)], "{shown}");
+
+    assert_eq!(ask(&mut gateway.client(), "a").status, 200);
+    let shown = document(gateway, &show)["buckets"][0].clone();
+    let numbers = ["spent", "left", "purse", "asks_home"].map(|name| shown[name].clone());
+    assert_eq!(numbers, [json!(1), json!(99), json!(4), json!(false)], "{shown}");
+
+    let reset = bucket(gateway, &[&["reset", "year"][..], &of_a].concat());
+    assert!(reset.out.contains("  had 4 in the purse\nempty from now on, in "), "{reset:?}");
+    assert!(reset.out.contains("what a purse held is lost until it ends, and the next request asks home"), "{reset:?}");
+    assert!(reset.err.contains("had=4 left=0"), "{reset:?}");
+    says(gateway, &show, 0, "what is left of 100 is not known");
 }
 
 #[test]

@@ -131,9 +131,14 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
-        if self.store != before.store.with_login_of(&self.store) || self.home != self.home_after(before) {
+        if self.store != before.store.with_login_of(&self.store) {
             restart.push("store");
         }
+        restart.extend(match (&before.home, &self.home) {
+            (None, None) => Vec::new(),
+            (Some(before), Some(home)) => before.restart_keys(home),
+            (None, Some(_)) | (Some(_), None) => vec!["store.home"],
+        });
         restart
     }
 
@@ -342,6 +347,28 @@ mod tests {
         check(&plans, &other, &[], &[&keys("team"), &keys("pro")]);
         let shadow = "policy default, limit free (shadow): mode was enforce, is shadow";
         check(&plans, &plans.replacen("limit_keys", "mode: shadow, limit_keys", 1), &[], &[shadow]);
+    }
+
+    #[test]
+    fn what_needs_a_restart_at_home_is_named() {
+        let config_of = |home: &str| {
+            config(&format!("store: {{redis: {{url: \"redis://a\"}}, home: {{regions: [eu, us], {home}}}}}\n"))
+        };
+        let redis = "redis: {url: \"redis://b\"}, region: eu";
+        let before = config_of(redis);
+        let with = |more: &str| {
+            let (reloaded, keys) = config_of(more).as_reload_of(&before, Timestamp(0));
+            (keys, reloaded.home == config_of(more).home)
+        };
+        assert_eq!(with(&format!("{redis}, return_after: 9s, on_failure: local")), (vec![], true));
+        assert_eq!(with("redis: {url: \"redis://u:p@b\"}, region: eu"), (vec![], true));
+        assert_eq!(with("redis: {url: \"redis://b\"}, region: us"), (vec!["store.home.region"], false));
+        assert_eq!(with(&format!("{redis}, timeout: 9s")), (vec!["store.home.timeout"], false));
+        assert_eq!(with(&format!("{redis}, breaker: {{failures: 9}}")), (vec!["store.home"], false));
+        assert_eq!(with("redis: {url: \"redis://c\"}, region: eu"), (vec!["store.home"], false));
+        let alone = config("store: {redis: {url: \"redis://a\"}}\n");
+        assert_eq!(alone.restart_keys(&before), ["store.home"]);
+        assert_eq!(before.restart_keys(&alone), ["store.home"]);
     }
 
     #[test]

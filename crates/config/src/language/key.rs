@@ -36,7 +36,7 @@ pub(crate) struct FileKeys {
 }
 
 /// The declaration of a key: its name, type, default and description.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     pub name: &'static str,
     pub kind: Type,
@@ -229,6 +229,18 @@ pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> 
 /// Returns no constraints, for a mapping whose keys do not depend on each other.
 pub(crate) fn unconstrained() -> Value {
     json!({})
+}
+
+/// Returns these keys and one more, for the declaration of a mapping that shares them with another one.
+#[allow(clippy::indexing_slicing, reason = "the index is below the length of both; iterators are not const")]
+pub(crate) const fn and_key<const COUNT: usize, const WITH: usize>(keys: [Key; COUNT], more: Key) -> [Key; WITH] {
+    let mut all = [more; WITH];
+    let mut index = 0;
+    while index < COUNT {
+        all[index] = keys[index];
+        index += 1;
+    }
+    all
 }
 
 /// Returns the names of these choices, for the declaration of a key.

@@ -43,8 +43,8 @@ fn kind(code: &SqlState) -> StoreError {
         "42501" => StoreError::Forbidden,
         // The transaction is read-only.
         "25006" => StoreError::Replica,
-        // A table, column, function, database or schema does not exist.
-        "42P01" | "42703" | "42883" | "3D000" | "3F000" => StoreError::WrongSchema,
+        // A table, column, function or schema does not exist. A missing database (3D000) is no matter of its tables.
+        "42P01" | "42703" | "42883" | "3F000" => StoreError::WrongSchema,
         // The server shuts down or has crashed, the database was dropped, or the connection was idle for too long.
         "57P01" | "57P02" | "57P04" | "57P05" | "25P03" => StoreError::Closed,
         // The server starts, stops or recovers.
@@ -79,4 +79,16 @@ pub(super) fn text(answer: &DbError) -> String {
 /// Returns the fault of a reply that is not valid for the statement with this name.
 pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_database_is_no_wrong_schema() {
+        let kinds = ["3D000", "42P01", "3F000", "XX000"].map(|code| kind(&SqlState::from_code(code)));
+        let (schema, refused) = (StoreError::WrongSchema, StoreError::Refused);
+        assert_eq!(kinds, [refused, schema, schema, refused]);
+    }
 }

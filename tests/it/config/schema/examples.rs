@@ -76,6 +76,8 @@ fn every_key_attribute_and_operator_has_an_example() {
     }
     let mut missing = Vec::new();
     for (at, section) in schema.sections().into_iter().filter(|(at, _)| at != "/definitions/conditions") {
+        // The store of home has keys of the store of a region.
+        let at = at.replacen("/definitions/home_", "/definitions/", 1);
         let keys = section["properties"].as_object().unwrap().keys().map(|key| format!("{at}/properties/{key}"));
         missing.extend(keys.filter(|key| !used.keys.contains(key)));
     }

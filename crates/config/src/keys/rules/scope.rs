@@ -1,8 +1,10 @@
 //! Reads `scope` and `lease`: whether a limit holds in this region alone, or over all regions of `store.home`.
 
-use crate::keys::upstreams::PERCENT;
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
+use crate::language::other_spellings;
 use crate::language::reader::{Field, Section};
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types::AMOUNT;
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::Algorithm;
@@ -35,6 +37,32 @@ const LEAST_RETURN_AFTER: Micros = Micros(10_000_000);
 const RETURN_AFTER_SHARE: u64 = 3;
 const PERCENT_IN_MILLIONTHS: u64 = 10_000;
 
+/// A share of a limit, in millionths.
+const SHARE: ValueKind<ParseText<u64>> = ValueKind::reporting(
+    "`0%` to `100%`, with up to 4 decimals",
+    Shape::Text(Text::new(
+        Scalars::Spelling,
+        &["^0*([0-9]{1,2}([.][0-9]{1,4})?|100([.]0{1,4})?)%$"],
+        "be a share from 0% to 100%, with at most 4 decimals, like 5% or 0.5%",
+    )),
+    |text| {
+        let (whole, decimals) = text.strip_suffix('%')?.split_once('.').unwrap_or((text.strip_suffix('%')?, "0"));
+        let whole: u64 = whole.parse().ok()?;
+        let decimals: u64 = format!("{decimals:0<4}").parse().ok()?;
+        Some(whole * PERCENT_IN_MILLIONTHS + decimals).filter(|share| *share <= 100 * PERCENT_IN_MILLIONTHS)
+    },
+    |field, must| {
+        let text = field.text_if_any().unwrap_or_default();
+        let hint = other_spellings::percent(text).map(|written| match text.split_once('.') {
+            Some((_, decimals)) if decimals.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("write `{written}`, or `{text}%`")
+            }
+            _ => format!("write `{written}`"),
+        });
+        field.must_hinting(must, hint);
+    },
+);
+
 /// The declaration of the key `scope` of a rule.
 pub(crate) const SCOPE: Key = Key::default(
     "scope",
@@ -64,7 +92,7 @@ static LEASE_KEYS: Mapping = Mapping {
     keys: &[
         Key::depends(
             "share",
-            PERCENT.declared(),
+            SHARE.declared(),
             "5 % of a window; 25 % of a burst, less with more than 3 regions",
             "The largest lease, as a share of the limit or burst.",
         ),
@@ -136,10 +164,10 @@ pub(crate) fn scope(section: &Section<'_>, home: Option<HomeTerms>) -> Option<Op
 
 fn lease(field: Field<'_>) -> Option<(Option<u64>, Cost)> {
     let section = field.section(&LEASE_KEYS)?;
-    let share = section.optional("share", |field| PERCENT.read(field));
+    let share = section.optional("share", |field| SHARE.read(field));
     let min = section.optional("min", |field| field.cost());
     section.close();
-    Some((share?.map(|percent| u64::from(percent) * PERCENT_IN_MILLIONTHS), min?.unwrap_or(Cost::ONE)))
+    Some((share?, min?.unwrap_or(Cost::ONE)))
 }
 
 /// Reports costs that a limit over several regions cannot count. `None` after a report.

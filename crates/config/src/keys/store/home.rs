@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::keys::rules::scope::{HomeFailure, HomeTerms};
 use crate::keys::store::breaker::{BREAKER, breaker};
-use crate::keys::store::postgres::{POSTGRES, postgres};
-use crate::keys::store::redis::{REDIS, redis};
+use crate::keys::store::postgres::{HOME_POSTGRES, postgres};
+use crate::keys::store::redis::{HOME_REDIS, redis};
+use crate::keys::store::store_role::StoreRole;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, NAME, POSITIVE_DURATION, Type, names};
 use crate::language::reader::{Field, Section, all};
@@ -38,8 +39,12 @@ pub(crate) static HOME: Mapping = Mapping {
     heading: Some("key in `home`"),
     definition: None,
     keys: &[
-        Key::optional("redis", Type::Mapping(&REDIS), "Home is a Redis."),
-        Key::optional("postgres", Type::Mapping(&POSTGRES), "Home is a PostgreSQL."),
+        Key::optional("redis", Type::Mapping(&HOME_REDIS), "Home is a Redis: the keys of `store.redis` but `timeout`."),
+        Key::optional(
+            "postgres",
+            Type::Mapping(&HOME_POSTGRES),
+            "Home is a PostgreSQL: the keys of `store.postgres` but `timeout`.",
+        ),
         Key::default(
             "timeout",
             POSITIVE_DURATION,
@@ -81,12 +86,24 @@ pub struct Home {
 
 impl Home {
     /// Returns the home in force after a reload of a file with `newer` in place of this one. Another store, or another region of this
-    /// gateway, needs a restart.
+    /// gateway, needs a restart. So does another `timeout`.
     pub(crate) fn with_reload_of(&self, newer: &Home) -> Home {
         match self.store.has_same_buckets(&newer.store) && self.region == newer.region {
-            true => Home { store: self.store.with_login_of(&newer.store), ..newer.clone() },
+            true => Home { store: self.store.with_login_of(&newer.store), timeout: self.timeout, ..newer.clone() },
             false => self.clone(),
         }
+    }
+
+    /// Returns the names of the keys that differ in `newer`, and take effect only after a restart.
+    pub(crate) fn restart_keys(&self, newer: &Home) -> Vec<&'static str> {
+        let is_other_store = !self.store.has_same_buckets(&newer.store);
+        let store = self.store.with_login_of(&newer.store).with_timeout(newer.timeout);
+        let changes = [
+            (is_other_store || store != newer.store, "store.home"),
+            (self.region != newer.region, "store.home.region"),
+            (self.timeout != newer.timeout, "store.home.timeout"),
+        ];
+        changes.into_iter().filter(|(is, _)| *is).map(|(_, key)| key).collect()
     }
 
     /// Returns what the limits of the file need to know of home.
@@ -100,8 +117,10 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
     let section = field.section(&HOME)?;
     let breaker = section.value("breaker", breaker);
     let on_failure = section.choice("on_failure", &ON_FAILURE);
-    let redis = section.optional("redis", |field| redis(field.hidden(), environment));
-    let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));
+    let timeout = section.positive_duration("timeout");
+    let role = StoreRole::Home { timeout };
+    let redis = section.optional("redis", |field| redis(field.hidden(), environment, role));
+    let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment, role));
     let is_one = match (section.has("redis"), section.has("postgres")) {
         (true, true) => {
             section.unwanted("postgres", "must not stand beside `redis`: a limit has one home");
@@ -113,7 +132,6 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
         }
         _ => true,
     };
-    let timeout = section.positive_duration("timeout");
     let return_after = section.optional("return_after", |field| field.positive_duration());
     let regions = section.need("regions").and_then(|field| REGIONS.read(field));
     let region = region(&section, regions.as_deref());
@@ -121,8 +139,8 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
     let (timeout, breaker, on_failure) = (timeout?, breaker?, on_failure?);
     let store: Settings = match (redis?, postgres?) {
         _ if !is_one => return None,
-        (Some(redis), _) => stores::redis::Settings { breaker, timeout, ..redis }.into(),
-        (None, Some(postgres)) => stores::postgres::Settings { breaker, timeout, ..postgres }.into(),
+        (Some(redis), _) => stores::redis::Settings { breaker, ..redis }.into(),
+        (None, Some(postgres)) => stores::postgres::Settings { breaker, ..postgres }.into(),
         (None, None) => return None,
     };
     Some(Home { store, timeout, region: region?, regions: regions?, return_after: return_after?, on_failure })
@@ -132,6 +150,7 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
 fn regions(field: Field<'_>) -> Option<Vec<String>> {
     let mut seen = HashSet::new();
     all(field.list()?, |member| {
+        member.check(&value_types::NAME)?;
         let name = member.written()?;
         if !seen.insert(name) {
             member.wrong(format_args!("must be unique, `{name}` is there twice"), None);

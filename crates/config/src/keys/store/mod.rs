@@ -8,6 +8,7 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod store_login;
+pub(crate) mod store_role;
 
 use serde_json::json;
 
@@ -15,6 +16,7 @@ use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::home::{HOME, Home, home};
 use crate::keys::store::postgres::{POSTGRES, postgres as read_postgres};
 use crate::keys::store::redis::{REDIS, redis as read_redis};
+use crate::keys::store::store_role::StoreRole;
 use crate::language::duration::{self, units};
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, Type};
@@ -113,8 +115,8 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<(S
     let section = field.section(&STORE)?;
     let memory = section.optional("memory", |field| memory(field, environment));
     let breaker = section.value("breaker", breaker);
-    let redis = section.optional("redis", |field| read_redis(field.hidden(), environment));
-    let postgres = section.optional("postgres", |field| read_postgres(field.hidden(), environment));
+    let redis = section.optional("redis", |field| read_redis(field.hidden(), environment, StoreRole::Region));
+    let postgres = section.optional("postgres", |field| read_postgres(field.hidden(), environment, StoreRole::Region));
     let gateways = section.whole("gateways");
     let home = section.optional("home", |field| home(field, environment));
     let present: Vec<&str> = ["redis", "postgres", "memory"].into_iter().filter(|key| section.has(key)).collect();

@@ -1,11 +1,12 @@
 //! Reads `postgres` in `store`: the PostgreSQL server that has the buckets.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::keys::client_tls::CLIENT_TLS;
 use crate::keys::store::store_login::{PASSWORD, PASSWORD_FILE, one_password, password, tls_of_any_host, wrong_url};
+use crate::keys::store::store_role::StoreRole;
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names};
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, and_key, names};
 use crate::language::reader::Field;
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -51,39 +52,47 @@ const DURABILITY: [(&str, Durability); 3] = [
     (Durability::Sync.name(), Durability::Sync),
 ];
 
-pub(crate) static POSTGRES: Mapping = Mapping {
-    heading: Some("key in `postgres`"),
-    definition: Some("postgres"),
-    keys: &[
-        Key::required(
-            "url",
-            URL.declared(),
-            "`postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Of several hosts, `a,b:5433`, the first that accepts \
-             writes is used.",
-        ),
-        PASSWORD,
-        PASSWORD_FILE,
-        Key::default("tls", Type::Switch(&CLIENT_TLS), "false", "Encrypts the connection. `url` has no `sslmode`."),
-        Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for PostgreSQL."),
-        Key::default(
-            "table",
-            TABLE.declared(),
-            "tollgate_bucket",
-            "The table with the buckets. `tollgate store init` creates it.",
-        ),
-        Key::default(
-            "durability",
-            Type::Choice(&names(&DURABILITY)),
-            "async",
-            "What a crash or a failover may forget: `none`: everything; `async`: what was granted in the last \
-             moments; `sync`: nothing.",
-        ),
-    ],
-    constraints: || json!({"dependencies": one_password()}),
-};
+/// The keys of a PostgreSQL, without `timeout`.
+const KEYS: [Key; 6] = [
+    Key::required(
+        "url",
+        URL.declared(),
+        "`postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Of several hosts, `a,b:5433`, the first that accepts \
+         writes is used.",
+    ),
+    PASSWORD,
+    PASSWORD_FILE,
+    Key::default("tls", Type::Switch(&CLIENT_TLS), "false", "Encrypts the connection. `url` has no `sslmode`."),
+    Key::default(
+        "table",
+        TABLE.declared(),
+        "tollgate_bucket",
+        "The table with the buckets. `tollgate store init` creates it.",
+    ),
+    Key::default(
+        "durability",
+        Type::Choice(&names(&DURABILITY)),
+        "async",
+        "What a crash or a failover may forget: `none`: everything; `async`: what was granted in the last \
+         moments; `sync`: nothing.",
+    ),
+];
+const TIMEOUT: Key = Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for PostgreSQL.");
+static KEYS_WITH_TIMEOUT: [Key; 7] = and_key(KEYS, TIMEOUT);
 
-pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
-    let section = field.section(&POSTGRES)?;
+pub(crate) static POSTGRES: Mapping =
+    Mapping { heading: Some("key in `postgres`"), definition: Some("postgres"), keys: &KEYS_WITH_TIMEOUT, constraints };
+
+/// The PostgreSQL of `home`, beside which the `timeout` stands.
+pub(crate) static HOME_POSTGRES: Mapping =
+    Mapping { heading: None, definition: Some("home_postgres"), keys: &KEYS, constraints };
+
+fn constraints() -> Value {
+    json!({"dependencies": one_password()})
+}
+
+pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>, role: StoreRole) -> Option<Settings> {
+    let section = field.section(role.of(&POSTGRES, &HOME_POSTGRES))?;
     // An unknown host becomes `localhost`, to avoid a warning that a password is sent without TLS.
     let url = section
         .need("url")
@@ -91,10 +100,10 @@ pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option
     let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
     // The URL may name several hosts, so the TLS client is made for any host.
     let tls = tls_of_any_host(&section, environment);
-    let timeout = section.positive_duration("timeout");
+    let timeout = role.timeout(&section);
     let table = section.value("table", |field| TABLE.read(field));
     let durability = section.choice("durability", &DURABILITY);
-    section.close();
+    role.close(section, "postgres");
     let (url, password) = (url?, password?);
     Some(Settings {
         hosts: url.hosts,

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::keys::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use crate::keys::store::cluster::{CLUSTER, cluster};
 use crate::keys::store::sentinel::{SENTINEL, sentinel};
 use crate::keys::store::store_login::{PASSWORD, PASSWORD_FILE, one_password, password, tls_of_any_host, wrong_url};
+use crate::keys::store::store_role::StoreRole;
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type};
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type, and_key};
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -41,48 +42,49 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
 
 const _: () = assert!(LONGEST_PREFIX == 11, "the shape of a prefix has the same length");
 
-pub(crate) static REDIS: Mapping = Mapping {
-    heading: Some("key in `redis`"),
-    definition: Some("redis"),
-    keys: &[
-        Key::optional(
-            "url",
-            URL.declared(),
-            "`redis://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://` for TLS; all but the host may be missing.",
-        ),
-        Key::optional(
-            "sentinel",
-            Type::Mapping(&SENTINEL),
-            "In place of `url`: the sentinels that say where the server is.",
-        ),
-        Key::optional("cluster", Type::Mapping(&CLUSTER), "In place of `url`: a Redis Cluster."),
-        Key::optional("username", TEXT, "The user who logs in."),
-        PASSWORD,
-        PASSWORD_FILE,
-        Key::depends(
-            "tls",
-            Type::Switch(&CLIENT_TLS),
-            "`true` with `rediss://`, else `false`",
-            "Encrypts the connection.",
-        ),
-        Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for Redis."),
-        Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
-    ],
-    constraints: || {
-        json!({
-            "dependencies": one_password(),
-            "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}, {"required": ["cluster"]}]
-        })
-    },
-};
+/// The keys of a Redis, without `timeout`.
+const KEYS: [Key; 8] = [
+    Key::optional(
+        "url",
+        URL.declared(),
+        "`redis://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://` for TLS; all but the host may be missing.",
+    ),
+    Key::optional(
+        "sentinel",
+        Type::Mapping(&SENTINEL),
+        "In place of `url`: the sentinels that say where the server is.",
+    ),
+    Key::optional("cluster", Type::Mapping(&CLUSTER), "In place of `url`: a Redis Cluster."),
+    Key::optional("username", TEXT, "The user who logs in."),
+    PASSWORD,
+    PASSWORD_FILE,
+    Key::depends("tls", Type::Switch(&CLIENT_TLS), "`true` with `rediss://`, else `false`", "Encrypts the connection."),
+    Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
+];
+const TIMEOUT: Key = Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for Redis.");
+static KEYS_WITH_TIMEOUT: [Key; 9] = and_key(KEYS, TIMEOUT);
 
-pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) static REDIS: Mapping =
+    Mapping { heading: Some("key in `redis`"), definition: Some("redis"), keys: &KEYS_WITH_TIMEOUT, constraints };
+
+/// The Redis of `home`, beside which the `timeout` stands.
+pub(crate) static HOME_REDIS: Mapping =
+    Mapping { heading: None, definition: Some("home_redis"), keys: &KEYS, constraints };
+
+fn constraints() -> Value {
+    json!({
+        "dependencies": one_password(),
+        "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}, {"required": ["cluster"]}]
+    })
+}
+
+pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>, role: StoreRole) -> Option<Settings> {
     if !field.is_map() {
         let hint = "write `redis: {url: \"redis://HOST:6379\"}`".to_owned();
         field.must_hinting("be a mapping", Some(hint));
         return None;
     }
-    let section = field.section(&REDIS)?;
+    let section = field.section(role.of(&REDIS, &HOME_REDIS))?;
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     let cluster = section.optional("cluster", cluster);
     // An unknown host becomes `localhost`, to avoid a warning that a password is sent without TLS.
@@ -113,9 +115,9 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
         // Without a valid `url`, the hosts are not known here. Problems in `tls` are still reported.
         None | Some(None) => tls_of_any_host(&section, environment),
     };
-    let timeout = section.positive_duration("timeout");
+    let timeout = role.timeout(&section);
     let prefix = section.value("prefix", |field| PREFIX.read(field));
-    section.close();
+    role.close(section, "redis");
     let (url, sentinel, cluster, username, password) = (url?, sentinel?, cluster?, username?, password?);
     let (in_url, target) = match (url, sentinel, cluster) {
         _ if present.len() > 1 => return None,

@@ -17,10 +17,12 @@
 //!
 //! `python3 benches/regions` simulates the protocol, and chooses the sizes of leases.
 
+mod balance;
 pub mod home;
 #[cfg(test)]
 mod model_check;
 pub mod purse;
+mod remembered_purse;
 mod size;
 
 use sha2::{Digest, Sha256};
@@ -29,9 +31,11 @@ use smallvec::SmallVec;
 use super::Algorithm;
 use super::step::{EXACT, Entry};
 use crate::cost::Cost;
+pub use balance::PurseBalance;
 use base::time::{Micros, Timestamp};
 pub use home::{Home, HomeAnswer};
 pub use purse::{Purse, PurseAct, PurseReply};
+pub use remembered_purse::RememberedPurse;
 pub use size::LeaseSize;
 
 /// Identifies a purse of a region at home: the beginning of a hash.

@@ -20,8 +20,10 @@ mod tests;
 
 use smallvec::SmallVec;
 
+use super::remembered_purse::RememberedPurse;
 use super::{RegionId, Word, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
+use crate::algorithm::raise;
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, State, Step};
 use crate::algorithm::{fixed_window, token_bucket};
 use crate::cost::Cost;
@@ -320,10 +322,10 @@ impl Home {
         self.limit.spent(Some(&self.open(state, now).spent.state), now)
     }
 
-    /// Returns what can lie in the purse of each region, and until when that counts. Zero for all regions of a fixed window.
-    pub fn purses(&self, state: Option<&[u64]>, now: Timestamp) -> SmallVec<[(RegionId, Cost, Timestamp); 3]> {
-        let entries = self.open(state, now).entries.0;
-        entries.iter().map(|entry| (entry.region, Cost::from_thousandths(entry.held), entry.ends)).collect()
+    /// Returns what home remembers of purses, without those that it has forgotten to make room.
+    pub fn purses(&self, state: Option<&[u64]>, now: Timestamp) -> SmallVec<[RememberedPurse; 3]> {
+        let entries = self.open(state.and_then(raise::plain), now).entries.0;
+        entries.iter().filter(|entry| !entry.is_of_forgotten()).map(RegionEntry::remembered).collect()
     }
 
     /// Returns the period of a fixed window that contains `now`.

@@ -14,9 +14,11 @@
 
 use smallvec::SmallVec;
 
+use super::super::remembered_purse::RememberedPurse;
 use super::super::{RegionId, WordId, WordKind};
 use super::KEPT;
 use crate::algorithm::step::{EXACT, State};
+use crate::cost::Cost;
 use base::time::Timestamp;
 
 /// The number of words of an entry.
@@ -134,6 +136,17 @@ impl RegionEntries {
 }
 
 impl RegionEntry {
+    /// Whether this is the entry for all purses that are forgotten.
+    pub(super) fn is_of_forgotten(&self) -> bool {
+        self.region == FORGOTTEN
+    }
+
+    pub(super) fn remembered(&self) -> RememberedPurse {
+        let RegionEntry { region, last, kind, given, period, ends, held, .. } = *self;
+        let [given, held] = [given, held].map(Cost::from_thousandths);
+        RememberedPurse { region, last, kind, given, period, held, ends }
+    }
+
     fn pack(&self) -> [u64; WORDS] {
         let kind = self.kind.code() | self.given << 8;
         let WordId { number, tag } = self.last;

@@ -57,6 +57,11 @@ impl Judge {
         }
     }
 
+    /// Returns what passed of the leases for a period.
+    pub(super) fn leased_for(&self, period: u64) -> u64 {
+        self.by_lease.get(&period).copied().unwrap_or_default()
+    }
+
     /// Returns what passed above the limit.
     pub(super) fn excess(&self) -> Option<String> {
         let most = self.limit.amount() * 1000 + self.allowed;

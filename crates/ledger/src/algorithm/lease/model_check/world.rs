@@ -8,7 +8,9 @@ use super::schedule::{Disturbance, END, Fault, Link, ModelLimit, SECOND, Schedul
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
 use crate::algorithm::lease::purse::ASK_HOME;
-use crate::algorithm::lease::{Home, HomeAnswer, MarkedWord, Purse, PurseAct, PurseReply, RegionId, WordId, WordKind};
+use crate::algorithm::lease::{
+    Home, HomeAnswer, MarkedWord, Purse, PurseAct, PurseBalance, PurseReply, RegionId, WordId, WordKind,
+};
 use crate::algorithm::raise::{Raise, RaiseId};
 use crate::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::algorithm::{Algorithm, ChargeResult, State};
@@ -76,6 +78,8 @@ pub(super) struct World {
     pub judge: Judge,
     /// When the first request was refused, and what had passed by then.
     pub first_refusal: Option<u64>,
+    /// What is not in the balance, in thousandths: the least and the most at any moment.
+    pub lost: [i64; 2],
 }
 
 fn spent_limit(limit: ModelLimit) -> SpentLimit {
@@ -124,6 +128,7 @@ impl World {
             disturbances: Vec::new(),
             judge,
             first_refusal: None,
+            lost: [0; 2],
         };
         let regions = world.regions.len();
         for (time, region, cost) in &schedule.requests {
@@ -163,8 +168,28 @@ impl World {
                 Event::Keep(None) => self.home_kept = (self.home_state.clone(), self.debited),
                 Event::Fault(fault) => self.fault(fault, schedule),
             }
+            let lost = self.lost();
+            self.lost = [self.lost[0].min(lost), self.lost[1].max(lost)];
         }
         self
+    }
+
+    /// Returns what home counts as spent in its period, less what has passed and what is unspent. Zero for a token bucket.
+    fn lost(&self) -> i64 {
+        let (Algorithm::Home(home), Algorithm::Purse(purse)) = (self.home, self.purse) else { panic!("no limit") };
+        let now = self.home_clock();
+        let Some(period) = self.home.period(self.home_state.as_deref(), now) else { return 0 };
+        let remembered = home.purses(self.home_state.as_deref(), now);
+        let unspent = |(index, region): (usize, &Region)| {
+            let remembered = remembered.iter().find(|purse| purse.region == region.id);
+            let (state, now) = (region.state.as_deref(), self.clock(index));
+            let PurseBalance { unspent, debt } = purse.balance(state, now, period.begin, remembered);
+            assert_eq!(debt, Cost::default());
+            unspent.thousandths()
+        };
+        let unspent: u64 = self.regions.iter().enumerate().map(unspent).sum();
+        let passed = self.judge.leased_for(period.begin.0);
+        signed(self.home.spent(self.home_state.as_deref(), now).thousandths()) - signed(passed + unspent)
     }
 
     fn at(&mut self, time: u64, event: Event) {

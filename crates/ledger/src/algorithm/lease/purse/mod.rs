@@ -12,6 +12,7 @@
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
 mod purse_act;
+mod purse_level;
 mod region_share;
 #[cfg(test)]
 mod region_share_tests;
@@ -25,10 +26,11 @@ use smallvec::smallvec;
 use super::{Home, HomeAnswer, LeaseSize, MarkedWord, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::fixed_window::{self, FixedWindow};
-use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
+use crate::algorithm::step::{ChargeResult, EXACT, Entry, Numbers, Step};
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 pub use purse_act::{PurseAct, PurseReply};
+pub(in crate::algorithm::lease) use purse_level::PurseContents;
 pub use region_share::RegionShare;
 use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
 
@@ -87,6 +89,11 @@ impl Purse {
     pub fn without_home(&self) -> Option<Purse> {
         let RegionShare::Counted { regions } = self.share else { return None };
         Some(Purse { share: RegionShare::Spent { regions }, ..*self })
+    }
+
+    /// Returns the share of a region, which it may spend without home. Zero if it must not.
+    pub fn share_of_region(&self) -> Cost {
+        self.share_limit().map_or(Cost::default(), |share| share.ceiling())
     }
 
     /// Returns the most that a purse holds, and asks home for.
@@ -352,35 +359,6 @@ impl Purse {
         now < purse.short_until && purse.short_until.since(now) <= self.return_after
     }
 
-    /// Returns what is left in the purse at `now`.
-    pub fn left(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
-        Cost::from_thousandths(self.open(state, now).left)
-    }
-
-    /// Returns the amount that is spent over all regions, as far as the purse knows.
-    pub(in crate::algorithm) fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
-        self.limit.ceiling().less(self.level(&self.open(state, now), now).remaining)
-    }
-
-    /// Returns the period for which a purse of a fixed window was leased.
-    pub(in crate::algorithm) fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
-        let purse = self.open(state, now);
-        self.limit.window()?;
-        // The beginning is on the clock of home, which can be far ahead.
-        (now < purse.ends).then_some(Period { begin: purse.period.min(now), end: purse.ends })
-    }
-
-    /// Returns the period for which the amount in the purse was leased: its beginning on the clock of home. `None` for an empty purse.
-    pub fn leased_for(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
-        let purse = self.open(state, now);
-        (purse.left > 0).then_some(purse.period)
-    }
-
-    /// Returns when home was last heard: what other regions have spent since is not known here. `None` before the first answer.
-    pub fn heard(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
-        Some(self.open(state, now).heard).filter(|heard| *heard > Timestamp(0))
-    }
-
     /// Returns the entry that a store must write in place of an invalid state. `None` for any other state.
     pub(in crate::algorithm) fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         StoredPurse::parse(state?).is_none().then(|| self.entry(&self.open(state, now)))
@@ -389,20 +367,6 @@ impl Purse {
     /// Returns the entry of a purse of which nothing is taken.
     pub(in crate::algorithm) fn unchanged(&self, state: &[u64], now: Timestamp) -> Entry {
         self.entry(&self.open(Some(state), now))
-    }
-
-    /// Returns what is left in the purse and at home. Before anything is heard of home, that is the whole limit.
-    fn level(&self, purse: &StoredPurse, now: Timestamp) -> Level {
-        if let (true, Some((share, stored))) = (self.share.is_spent(), self.share_limit().zip(purse.share)) {
-            let Level { remaining, reset_after } = share.level(Some(&stored.words), now);
-            let remaining = remaining.plus(Cost::from_thousandths(purse.left));
-            return Level { remaining, reset_after: reset_after.max(purse.ends.since(now)) };
-        }
-        let most = self.limit.ceiling();
-        let is_known = now < purse.ends || self.is_short(purse, now);
-        let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
-        let remaining = if is_known { left.min(most) } else { most };
-        Level { remaining, reset_after: purse.ends.since(now) }
     }
 
     fn open(&self, state: Option<&[u64]>, now: Timestamp) -> StoredPurse {
