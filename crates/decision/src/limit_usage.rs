@@ -120,7 +120,9 @@ fn runs_out_at(algorithm: &Algorithm, level: &BucketLevel, now: Timestamp) -> Op
     let used = u128::from(level.spent.thousandths());
     let limit = algorithm.raised(level.raised).ceiling();
     let left = u128::from(limit.less(level.spent).thousandths());
-    let rest = (u128::from(now.since(period.begin).0) * left).checked_div(used)?;
+    // Of a period whose beginning is not known, there is no pace.
+    let passed = Some(now.since(period.begin)).filter(|passed| *passed > Micros(0))?;
+    let rest = (u128::from(passed.0) * left).checked_div(used)?;
     let moment = now.plus(Micros(u64::try_from(rest).ok()?));
     (moment < period.end).then_some(moment)
 }

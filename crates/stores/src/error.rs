@@ -157,6 +157,8 @@ pub struct Fault {
     pub node: Option<Arc<str>>,
     /// Whether it is proved that the server rolls the call back.
     pub is_rolled_back: bool,
+    /// Whether no call was made, because the store is known to be away.
+    pub is_unsent: bool,
 }
 
 impl Fault {
@@ -170,7 +172,12 @@ impl Fault {
     }
 
     pub fn new(error: StoreError, detail: impl Into<String>) -> Fault {
-        Fault { error, detail: detail.into(), node: None, is_rolled_back: false }
+        Fault { error, detail: detail.into(), node: None, is_rolled_back: false, is_unsent: false }
+    }
+
+    /// Returns the fault of a call that is not made.
+    pub(crate) fn unsent(error: StoreError, detail: impl Into<String>) -> Fault {
+        Fault { is_unsent: true, ..Fault::new(error, detail) }
     }
 
     /// Returns the fault of a call that the server rolls back.

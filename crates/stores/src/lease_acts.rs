@@ -52,6 +52,11 @@ impl ActResults {
         ActResults { now: Timestamp(0), healed: 0, results: vec![ActResult::NoAnswer(error); acts] }
     }
 
+    /// Whether the server had no memory for any of the acts.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        !self.results.is_empty() && self.results.iter().all(|result| *result == ActResult::OutOfMemory)
+    }
+
     /// Puts the results of some acts in their places.
     pub(crate) fn join(&mut self, places: &[usize], ActResults { now, healed, results }: ActResults) {
         self.now = self.now.max(now);

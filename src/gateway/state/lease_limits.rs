@@ -23,7 +23,10 @@ pub(crate) fn keeper_settings(home: &Home) -> KeeperSettings {
 /// Counts an event of the keeper of leases.
 pub(crate) fn count_lease_event(health: &LeaseHealth, snapshot: &Snapshot, event: LeaseEvent) {
     match event {
-        LeaseEvent::Called { words, took, fault } => health.record_call(words, took, fault.as_ref()),
+        LeaseEvent::Called { words, took, healed, fault } => {
+            health.record_call(words, took, fault.as_ref());
+            health.record_healed(healed);
+        }
         LeaseEvent::Leased { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.leased.add(amount)),
         LeaseEvent::Returned { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.returned.add(amount)),
         LeaseEvent::Stranded { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.stranded.add(amount)),

@@ -24,6 +24,7 @@ pub(crate) struct LeaseHealth {
     /// The eviction policy that was last reported.
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
+    healings: LogThrottle,
     /// Whether another store than this region's speaks for this region.
     has_other_store: AtomicBool,
 }
@@ -44,8 +45,9 @@ impl LeaseHealth {
         let address = settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string());
         let metrics = HomeMetrics::new(&metrics.registry);
         let (state, eviction_policy, failures) = (Mutex::default(), Mutex::default(), LogThrottle::default());
+        let healings = LogThrottle::default();
         let has_other_store = AtomicBool::new(false);
-        LeaseHealth { metrics, events, clock, address, state, eviction_policy, failures, has_other_store }
+        LeaseHealth { metrics, events, clock, address, state, eviction_policy, failures, healings, has_other_store }
     }
 
     /// Returns the address of home as the settings have it.
@@ -127,15 +129,29 @@ impl LeaseHealth {
 
     /// Records a call to home with this number of words.
     pub(crate) fn record_call(&self, words: usize, took: Micros, fault: Option<&Fault>) {
-        self.metrics.calls.increment(1);
-        self.metrics.words.increment(u64::try_from(words).unwrap_or(u64::MAX));
-        self.metrics.duration.record(took.seconds());
+        if fault.is_none_or(|fault| !fault.is_unsent) {
+            self.metrics.calls.increment(1);
+            self.metrics.words.increment(u64::try_from(words).unwrap_or(u64::MAX));
+            self.metrics.duration.record(took.seconds());
+        }
         self.state.lock().last_failure = fault.cloned();
         let Some(fault) = fault else { return };
         self.metrics.errors.increment(&fault.error);
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             let server = fault.node.as_deref().unwrap_or(&self.address);
             log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "call to home failed");
+        }
+    }
+
+    /// Records how many buckets at home had an invalid state. They have nothing left until their period ends.
+    pub(crate) fn record_healed(&self, buckets: u64) {
+        if buckets == 0 {
+            return;
+        }
+        self.metrics.healed.increment(buckets);
+        if let Some(calls) = self.healings.admit(self.clock.now()) {
+            let hint = "something else writes to keys of this prefix at home";
+            log::warn!(server = self.address, buckets, calls, hint; "impossible buckets at home were reset, with nothing left");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Region, ask, on_redis, rules, store};
-use crate::support::{Answers, Gateway, Postgres, Redis, Relay, Upstream, eventually};
+use crate::support::{Answers, Gateway, Postgres, Redis, Relay, Upstream, eventually, now};
 
 #[test]
 fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_home_answers() {
@@ -166,4 +166,46 @@ fn a_late_answer_of_a_database_refuses_only_requests_that_have_waited_as_long_as
         }
         assert_eq!(second.join().unwrap(), 200);
     });
+}
+
+#[test]
+fn a_home_without_memory_is_down_and_hardly_a_request_waits_for_it() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(1000), &upstream);
+    let mut client = region.gateway.client();
+    assert_eq!(ask(&mut client, "a").status, 200);
+    home.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (mut asked, mut longest) = (0, Duration::ZERO);
+    eventually("home is down", || {
+        for user in ["b", "c"] {
+            let sent = now();
+            assert_eq!(ask(&mut client, user).status, 503);
+            longest = longest.max(sent.elapsed());
+            asked += 1;
+        }
+        region.gateway.metric("rate_limiter_home_up", &[]) == 0.0
+    });
+    region.gateway.expect_logged("home is down");
+    assert!(region.gateway.has_logged("out_of_memory"), "{}", region.gateway.errors());
+    assert!(region.gateway.metric("rate_limiter_home_errors_total", &["kind=\"out_of_memory\""]) > 0.0);
+    // Home answers at once, and its timeout is 2 s.
+    assert!(longest < Duration::from_millis(1500), "{longest:?} of {asked}");
+    home.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("home answers again", || ask(&mut client, "b").status == 200);
+    eventually("home is up", || region.gateway.metric("rate_limiter_home_up", &[]) == 1.0);
+}
+
+#[test]
+fn a_bucket_at_home_that_another_program_has_written_is_reported() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(40), &upstream);
+    let before = home.keys();
+    let mut client = region.gateway.client();
+    assert_eq!(ask(&mut client, "a").status, 200);
+    for key in home.keys().into_iter().filter(|key| !before.contains(key)) {
+        ::redis::cmd("SET").arg(key).arg("garbage").arg("KEEPTTL").exec(&mut home.connection()).unwrap();
+    }
+    while ask(&mut client, "a").status == 200 {}
+    region.gateway.expect_logged("impossible buckets at home were reset, with nothing left");
+    assert!(region.gateway.metric("rate_limiter_home_errors_total", &["kind=\"impossible_bucket\""]) >= 1.0);
 }

@@ -15,6 +15,7 @@ mod used_purses;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -93,8 +94,8 @@ pub enum AskAnswer {
 /// What a keeper has done, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// A call to home with this number of words has ended.
-    Called { words: usize, took: Micros, fault: Option<Fault> },
+    /// A call to home with this number of words has ended. It has replaced this number of buckets that had an invalid state.
+    Called { words: usize, took: Micros, healed: u64, fault: Option<Fault> },
     /// A purse has got an amount from home.
     Leased { tag: LimitTag, amount: Cost },
     /// A purse has given back an amount to home.
@@ -136,6 +137,8 @@ pub struct LeaseKeeper {
     asked: Mutex<AskedPurses>,
     used: UsedPurses,
     filled: Mutex<FilledPurses>,
+    /// Whether home has answered the last call, and refused all of it, as without memory.
+    is_refused: AtomicBool,
     hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
@@ -156,7 +159,22 @@ impl LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
         let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        LeaseKeeper { region, home, settings, clock, asked, used, filled, hooks, woken, pause, is_paused, events }
+        let is_refused = AtomicBool::new(false);
+        LeaseKeeper {
+            region,
+            home,
+            settings,
+            clock,
+            asked,
+            used,
+            filled,
+            is_refused,
+            hooks,
+            woken,
+            pause,
+            is_paused,
+            events,
+        }
     }
 
     /// Uses other settings from now on.

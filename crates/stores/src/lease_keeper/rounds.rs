@@ -1,5 +1,6 @@
 //! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::asked_purses::PurseDemand;
@@ -83,6 +84,15 @@ impl Drop for AskedOfRound<'_> {
     }
 }
 
+/// What has come of the words of a round.
+struct HomeCall {
+    answers: Vec<Result<HomeAnswer, StoreError>>,
+    /// Why no word has an answer.
+    fault: Option<Fault>,
+    /// The number of buckets at home whose invalid state was replaced.
+    healed: u64,
+}
+
 /// A word on its way.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
@@ -114,6 +124,10 @@ impl LeaseKeeper {
         for (PurseDemand { purse, .. }, reply) in asked.iter().zip(replies) {
             match reply {
                 Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
+                // Home has the word, and does not do it.
+                Some(_) if self.is_refused.load(Ordering::Relaxed) => {
+                    self.asked.lock().end(&purse.key, AskAnswer::NoHome);
+                }
                 Some(_) => self.asked.lock().end(&purse.key, AskAnswer::UnderWay),
                 None => self.asked.lock().end(&purse.key, AskAnswer::NoStore),
             }
@@ -165,9 +179,11 @@ impl LeaseKeeper {
         if !first.is_empty() {
             self.credit(&first, sent, end, is_waited_for).await;
         }
-        let (answers, fault) = self.at_home(carried).await;
+        let HomeCall { answers, fault, healed } = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
-        self.events.send(LeaseEvent::Called { words: carried.len(), took, fault });
+        self.events.send(LeaseEvent::Called { words: carried.len(), took, healed, fault });
+        let is_refusal = |answer: &Result<HomeAnswer, StoreError>| answer.is_err_and(|error| !error.is_lost_answer());
+        self.is_refused.store(answers.iter().all(is_refusal), Ordering::Relaxed);
         let mut answered = Vec::new();
         for (one, answer) in carried.iter().zip(answers) {
             match answer {
@@ -256,9 +272,9 @@ impl LeaseKeeper {
         done.results.into_iter().map(reply).collect()
     }
 
-    /// Sends words to home. Returns the answer to each word, and a fault if there is none to any. A word whose answer is lost with its
-    /// connection is sent again on the next one, because home answers the same word once.
-    async fn at_home(&self, carried: &[Carried]) -> (Vec<Result<HomeAnswer, StoreError>>, Option<Fault>) {
+    /// Sends words to home. A word whose answer is lost with its connection is sent again on the next one, because home answers the same
+    /// word once.
+    async fn at_home(&self, carried: &[Carried]) -> HomeCall {
         let settings = self.settings.lock().clone();
         let act = |Carried { purse: PurseBucket { key, purse, tag }, marked }: &Carried| {
             let region = RegionId::of_purse(&settings.region, key.0);
@@ -268,12 +284,16 @@ impl LeaseKeeper {
         let mut waiting: Vec<(usize, BucketAct)> =
             carried.iter().enumerate().filter_map(|(place, one)| Some((place, act(one)?))).collect();
         let mut answers = vec![Err(StoreError::UnexpectedReply); carried.len()];
+        let mut healed = 0;
         let until = self.clock.now().plus(settings.timeout);
         loop {
             let acts: Vec<BucketAct> = waiting.iter().map(|(_, act)| *act).collect();
             let done = self.home.act(&acts, until.since(self.clock.now())).await;
             let (results, fault) = match done {
-                Ok(done) => (done.results, None),
+                Ok(done) => {
+                    healed += done.healed;
+                    (done.results, None)
+                }
                 Err(fault) => (vec![ActResult::NoAnswer(fault.error); acts.len()], Some(fault)),
             };
             for ((place, _), result) in waiting.iter().zip(results) {
@@ -284,8 +304,10 @@ impl LeaseKeeper {
             let is_lost = |place: usize| matches!(answers.get(place), Some(Err(error)) if error.is_lost_answer());
             waiting.retain(|(place, _)| is_lost(*place));
             if waiting.is_empty() || self.home.is_away() || self.clock.now() >= until {
+                let refusal = || Some(Fault::new(answers.first()?.err()?, "home has answered, and refused"));
                 let is_unanswered = answers.iter().all(Result::is_err);
-                return (answers, fault.filter(|_| is_unanswered));
+                let fault = is_unanswered.then(|| fault.or_else(refusal)).flatten();
+                return HomeCall { answers, fault, healed };
             }
             // The end of the connection may not have been noticed yet.
             sleep(SEND_AGAIN).await;

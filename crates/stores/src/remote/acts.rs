@@ -31,7 +31,7 @@ impl<T: Transport> Remote<T> {
     ///
     /// When the store gives no answer. Unless the error proves otherwise, some or all acts may be done.
     pub async fn act(&self, worker: Worker, acts: &[BucketAct], route: Route) -> Result<ActResults, Fault> {
-        let down = |error| Fault::new(error, "the connection is down");
+        let down = |error| Fault::unsent(error, "the connection is down");
         let connection = self.connection(worker).map_err(down)?;
         let (timeout, since) = (connection.timeout(), self.clock.now());
         let link = timeout_precisely(timeout.into(), connection.link()).await;
@@ -39,7 +39,7 @@ impl<T: Transport> Remote<T> {
         let started = self.clock.now();
         let permit = self.breaker.acquire(started);
         if permit == Permit::Refused {
-            return Err(Fault::new(StoreError::BreakerOpen, "the circuit breaker is open"));
+            return Err(Fault::unsent(StoreError::BreakerOpen, "the circuit breaker is open"));
         }
         let connected = connection.connected_at();
         let pending = PendingActs { remote: self, permit: Some(permit), started, connected };
@@ -85,9 +85,13 @@ impl<T: Transport> PendingActs<'_, T> {
     /// Records the result in the breaker.
     fn conclude(mut self, done: &Result<ActResults, Fault>) {
         let Some(permit) = self.permit.take() else { return };
-        let Remote { breaker, clock, events, .. } = self.remote;
+        let Remote { breaker, clock, events, is_silent, .. } = self.remote;
         let now = clock.now();
+        // A store that is only for acts is of no use while it is full.
+        let is_home = is_silent.load(Ordering::Relaxed);
         let change = match done.as_ref().map_err(|fault| fault.error) {
+            Ok(results) if is_home && results.is_out_of_memory() => breaker.record(permit, CallResult::Failure, now),
+            Err(StoreError::OutOfMemory) if is_home => breaker.record(permit, CallResult::Failure, now),
             Ok(_) => breaker.record(permit, CallResult::Success, now),
             Err(error) if error.is_answer() => breaker.record(permit, CallResult::Success, now),
             // Such an error does not show whether the server can decide requests.

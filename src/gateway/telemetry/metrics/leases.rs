@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge, Histogram};
 
 use super::amounts::AmountCounter;
-use super::counters_on_use::CountersOnUse;
+use super::counters_on_use::{CounterOnUse, CountersOnUse};
 use super::registry::{ConfigSeries, Registry};
 use base::time::Micros;
 use rules::rule_set::CompiledLimit;
@@ -52,12 +52,13 @@ pub(crate) struct HomeMetrics {
     pub words: Counter,
     pub duration: Histogram,
     pub errors: CountersOnUse<StoreError>,
+    pub healed: CounterOnUse,
     registry: Arc<Registry>,
 }
 
 impl HomeMetrics {
     pub(crate) fn new(registry: &Arc<Registry>) -> HomeMetrics {
-        let of_errors = Arc::clone(registry);
+        let (of_errors, of_healed) = (Arc::clone(registry), Arc::clone(registry));
         HomeMetrics {
             up: registry.gauge("rate_limiter_home_up", &[]),
             other_store: registry.gauge("rate_limiter_region_has_other_store", &[]),
@@ -66,6 +67,9 @@ impl HomeMetrics {
             duration: registry.histogram("rate_limiter_home_call_duration_seconds", &[]),
             errors: CountersOnUse::new(StoreError::ALL, move |kind: &StoreError| {
                 of_errors.counter("rate_limiter_home_errors_total", &[("kind", kind.name())])
+            }),
+            healed: CounterOnUse::new(move || {
+                of_healed.counter("rate_limiter_home_errors_total", &[("kind", "impossible_bucket")])
             }),
             registry: Arc::clone(registry),
         }

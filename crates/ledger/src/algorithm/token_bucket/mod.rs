@@ -292,6 +292,11 @@ impl TokenBucket {
         self.refill
     }
 
+    /// Returns the time in which this amount is refilled.
+    pub(in crate::algorithm) fn time_to_gain(&self, amount: Cost) -> Micros {
+        self.time_to_refill(amount.thousandths().saturating_mul(self.unit))
+    }
+
     pub(super) fn time_to_refill(&self, units: u64) -> Micros {
         Micros(units.div_ceil(self.refill))
     }

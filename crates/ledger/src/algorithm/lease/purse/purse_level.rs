@@ -2,6 +2,7 @@
 
 use super::stored_purse::StoredPurse;
 use super::{Purse, plus};
+use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::lease::Word;
 use crate::algorithm::step::{Level, Period};
 use crate::cost::Cost;
@@ -78,6 +79,10 @@ impl Purse {
         let most = self.limit.ceiling();
         let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
         let remaining = if self.knows_home(purse, now) { left.min(most) } else { most };
-        Level { remaining, reset_after: purse.ends.since(now) }
+        let reset_after = match &self.limit {
+            SpentLimit::FixedWindow(_) => purse.ends.since(now),
+            SpentLimit::TokenBucket(bucket) => bucket.time_to_gain(most.less(remaining)),
+        };
+        Level { remaining, reset_after }
     }
 }
