@@ -62,19 +62,18 @@ pub(super) async fn settle(
     request: &mut WaitingRequest,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
-    let alone = without_home(plan);
+    let has_shares = has_shares(plan);
     let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
     let left = left_of(gateway, request);
     // A caller at a door waits for a short time only: half of it is for the region's own store.
-    let wait = left.map_or(timeout, |left| timeout.min(if alone.is_some() { Micros(left.0 / 2) } else { left }));
+    let wait = left.map_or(timeout, |left| timeout.min(if has_shares { Micros(left.0 / 2) } else { left }));
     let taken = wait_for_home(gateway, leases, plan, taken, request, wait, &record_told).await?;
     let Some(taken) = taken else { return Ok(None) };
-    let Some(alone) = alone else { return Ok(Some(taken)) };
-    let unpaid = unpaid(plan, &taken.settlement);
     let left = left_of(gateway, request);
-    if unpaid.is_empty() || left == Some(Micros(0)) {
+    if !has_shares || unpaid(plan, &taken.settlement).is_empty() || left == Some(Micros(0)) {
         return Ok(Some(taken));
     }
+    let alone = without_home(plan);
     record_told(&taken);
     let evicted = taken.evicted;
     let Some(again) = take_again(gateway, &alone, request, left).await? else { return Ok(None) };
@@ -86,16 +85,23 @@ pub(super) async fn settle(
     Ok(Some(TakeReply { evicted: again.evicted + evicted, ..again }))
 }
 
-/// Returns the plan whose purses pay without home. `None` if one of them must not.
-fn without_home(plan: &Plan) -> Option<Plan> {
-    let charge = |charge: &Charge| match &charge.algorithm {
-        Algorithm::Purse(purse) => {
-            Some(Charge { algorithm: Algorithm::Purse(purse.without_home()?), ..charge.clone() })
+/// Returns whether all purses of a plan may pay from the shares of their region.
+fn has_shares(plan: &Plan) -> bool {
+    plan.charges().all(|charge| match &charge.algorithm {
+        Algorithm::Purse(purse) => purse.without_home().is_some(),
+        _ => true,
+    })
+}
+
+/// Returns the plan whose purses pay without home.
+fn without_home(plan: &Plan) -> Plan {
+    let mut alone = plan.clone();
+    for charge in alone.enforced.iter_mut().chain(&mut alone.shadow) {
+        if let Algorithm::Purse(purse) = &mut charge.algorithm {
+            *purse = purse.without_home().unwrap_or(*purse);
         }
-        _ => Some(charge.clone()),
-    };
-    let enforced = plan.enforced.iter().map(charge).collect::<Option<_>>()?;
-    Some(Plan { enforced, shadow: plan.shadow.iter().map(charge).collect::<Option<_>>()? })
+    }
+    alone
 }
 
 /// Returns the time that is left to a caller with a deadline of its own.
