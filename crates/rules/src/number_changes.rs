@@ -71,7 +71,8 @@ pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
 fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange> {
     let (was, is) = (before.numbers_text(), after.numbers_text());
     if was != is {
-        let what_stays = what_stays(before.variants.first()?, after.variants.first()?);
+        let [one, other] = [before, after].map(|limit| limit.variants.first().map(|numbers| numbers.in_one_region()));
+        let what_stays = what_stays(&one?, &other?);
         return Some(NumberChange::Own { was, is, what_stays });
     }
     (!before.has_overrides_of(after)).then_some(NumberChange::Overrides)

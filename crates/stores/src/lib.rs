@@ -67,7 +67,9 @@ pub use events::{
 };
 pub use inspector::Inspector;
 pub use lease_acts::{ActResult, ActResults, BucketAct};
-pub use lease_keeper::{AskAnswer, KeeperSettings, LeaseEvent, LeaseKeeper, LeaseSink, PurseBucket};
+pub use lease_keeper::{
+    AskAnswer, KeeperSettings, LeaseEvent, LeaseKeeper, LeaseSink, LimitNumbers, NumberChange, PurseBucket,
+};
 pub use lease_store::LeaseStore;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;

@@ -62,19 +62,18 @@ pub(super) async fn settle(
     request: &mut WaitingRequest,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
-    let alone = plan.without_home();
+    let has_shares = has_shares(plan);
     let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
     let left = left_of(gateway, request);
     // A caller at a door waits for a short time only: half of it is for the region's own store.
-    let wait = left.map_or(timeout, |left| timeout.min(if alone.is_some() { Micros(left.0 / 2) } else { left }));
+    let wait = left.map_or(timeout, |left| timeout.min(if has_shares { Micros(left.0 / 2) } else { left }));
     let taken = wait_for_home(gateway, leases, plan, taken, request, wait, &record_told).await?;
     let Some(taken) = taken else { return Ok(None) };
-    let Some(alone) = alone else { return Ok(Some(taken)) };
-    let unpaid = unpaid(plan, &taken.settlement);
     let left = left_of(gateway, request);
-    if unpaid.is_empty() || left == Some(Micros(0)) {
+    if !has_shares || unpaid(plan, &taken.settlement).is_empty() || left == Some(Micros(0)) {
         return Ok(Some(taken));
     }
+    let Some(alone) = plan.without_home() else { return Ok(Some(taken)) };
     record_told(&taken);
     let evicted = taken.evicted;
     let Some(again) = take_again(gateway, &alone, request, left).await? else { return Ok(None) };
@@ -84,6 +83,14 @@ pub(super) async fn settle(
         }
     }
     Ok(Some(TakeReply { evicted: again.evicted + evicted, ..again }))
+}
+
+/// Returns whether all purses of a plan may pay from the shares of their region.
+fn has_shares(plan: &Plan) -> bool {
+    plan.charges().all(|charge| match &charge.algorithm {
+        Algorithm::Purse(purse) => purse.without_home().is_some(),
+        _ => true,
+    })
 }
 
 /// Returns the time that is left to a caller with a deadline of its own.

@@ -1,12 +1,13 @@
 //! Writes which purses this gateway has filled into the index of purses, and finds those of earlier processes there at its start.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::own_connection::on_own_connection;
 use crate::gateway::state::GatewayState;
-use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::state::lease_limits::purses;
 use base::interval::fixed_interval;
-use ledger::algorithm::Algorithm;
+use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::LimitTag;
 use stores::{IndexedPurse, PurseBucket};
 
@@ -40,8 +41,14 @@ async fn adopt(gateway: &GatewayState) -> bool {
     let snapshot = gateway.snapshot.load_full();
     match on_own_connection(snapshot.config.store.clone(), async |store| store.indexed_purses().await).await {
         Ok(found) => {
-            let purses: Vec<PurseBucket> = found.iter().filter_map(|purse| in_file(&snapshot, purse)).collect();
-            leases.keeper.adopt(&purses);
+            // Numbers from credentials are not in the file, and nothing tells more of numbers that have left it.
+            let in_file: HashMap<(LimitTag, [u8; 16]), Purse> =
+                purses(&snapshot).map(|(tag, purse)| ((tag, purse.numbers_hash()), purse)).collect();
+            let purse = |IndexedPurse { key, numbers, tag, .. }: &IndexedPurse| {
+                Some(PurseBucket { key: *key, purse: *in_file.get(&(*tag, *numbers))?, tag: *tag })
+            };
+            let found: Vec<PurseBucket> = found.iter().filter_map(purse).collect();
+            leases.keeper.adopt(&found);
             true
         }
         Err(error) => {
@@ -49,20 +56,6 @@ async fn adopt(gateway: &GatewayState) -> bool {
             false
         }
     }
-}
-
-/// Returns the purse with the numbers that its limit has in the file. `None` if no limit has them. Numbers from credentials are not in
-/// the file.
-fn in_file(snapshot: &Snapshot, indexed: &IndexedPurse) -> Option<PurseBucket> {
-    let IndexedPurse { key, numbers, tag, .. } = *indexed;
-    let of_limit = |tags: [LimitTag; 2]| tags.contains(&tag);
-    let limits = snapshot.all_limits().filter(|(limit, _)| of_limit([limit.tag(0), limit.tag(1)]));
-    let mut all = limits.flat_map(|(limit, _)| &limit.variants).filter_map(|variant| match variant {
-        Algorithm::Purse(purse) => Some(*purse),
-        _ => None,
-    });
-    let purse = all.find(|purse| purse.numbers_hash() == numbers)?;
-    Some(PurseBucket { key, purse, tag })
 }
 
 /// Adds the purses to the index that this gateway has filled. Returns `false` if this failed. Then they are added later.

@@ -19,7 +19,7 @@ use super::jwks_tasks::JwksFetches;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
-use crate::gateway::state::lease_limits::keeper_settings;
+use crate::gateway::state::lease_limits::{keeper_settings, purses};
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::{record_expiry, record_list};
@@ -32,6 +32,7 @@ use base::tls::server::Server;
 use config::{API_KEYS_FILE, Config, Listener, Log, Source};
 use identity::jwt::remote_key_set::RemoteKeySet;
 use rules::without_store::without_store;
+use stores::{LimitNumbers, NumberChange};
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
@@ -180,15 +181,12 @@ impl Reload {
             let changes = Changes::between(&before.config, &config);
             let relog = (config.log != before.config.log).then_some(config.log);
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
-            (
-                Snapshot::after(&before, config, &gateway.metrics, gateway.log_writers(), &gateway.clock),
-                restart_keys,
-                changes,
-                relog,
-                warnings,
-            )
+            let snapshot = Snapshot::after(&before, config, &gateway.metrics, gateway.log_writers(), &gateway.clock);
+            let [before, after] = [&before, &snapshot].map(|snapshot| purses(snapshot).collect::<LimitNumbers>());
+            let numbers = (before != after).then_some(NumberChange { before, after });
+            (snapshot, restart_keys, changes, relog, warnings, numbers)
         });
-        let Ok((snapshot, restart_keys, changes, relog, warnings)) = built.await else { return };
+        let Ok((snapshot, restart_keys, changes, relog, warnings, numbers)) = built.await else { return };
         let snapshot = Arc::new(snapshot);
         let new = self.start_background_tasks(&snapshot);
         let attempted = async {
@@ -204,6 +202,9 @@ impl Reload {
         if let (Some(leases), Some(home)) = (&self.gateway.leases, &snapshot.config.home) {
             leases.keeper.replace_settings(keeper_settings(home));
             leases.keeper.home().replace_login(&home.store);
+        }
+        if let (Some(leases), Some(change)) = (&self.gateway.leases, numbers) {
+            leases.keeper.change_numbers(change);
         }
         self.gateway.store_health.set_meanwhile(without_store(snapshot.config.rules.limits()));
         self.gateway.metrics.registry.reloaded(snapshot.number);

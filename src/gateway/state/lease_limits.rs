@@ -6,8 +6,11 @@ use super::snapshot::Snapshot;
 use crate::gateway::telemetry::lease_health::LeaseHealth;
 use crate::gateway::telemetry::metrics::LeaseMetrics;
 use config::Home;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
+use rules::rule_set::CompiledLimit;
 use rules::settled_price::Unit;
 use stores::{KeeperSettings, LeaseEvent};
 
@@ -18,6 +21,20 @@ const VARIANTS: [u32; 2] = [0, 1];
 pub(crate) fn keeper_settings(home: &Home) -> KeeperSettings {
     let regions = u64::try_from(home.regions.len()).unwrap_or(u64::MAX);
     KeeperSettings { region: Arc::from(&*home.region), regions, timeout: home.timeout }
+}
+
+/// Returns the purses of limits with the numbers in the file, with the tags of their buckets. Those from credentials are not in the
+/// file.
+pub(crate) fn purses(snapshot: &Snapshot) -> impl Iterator<Item = (LimitTag, Purse)> {
+    let of_limit = |limit: &CompiledLimit| {
+        let tagged = (0..).zip(&limit.variants).map(|(variant, numbers)| (limit.tag(variant), numbers));
+        let purse = |(tag, numbers): (LimitTag, &Algorithm)| match numbers {
+            Algorithm::Purse(purse) => Some((tag, *purse)),
+            _ => None,
+        };
+        tagged.filter_map(purse).collect::<Vec<_>>()
+    };
+    snapshot.config.rules.limits().iter().flat_map(of_limit)
 }
 
 /// Counts an event of the keeper of leases.

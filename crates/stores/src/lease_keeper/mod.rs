@@ -7,6 +7,7 @@
 mod asked_purses;
 mod fault_injection;
 mod filled_purses;
+mod limit_numbers;
 mod round_queue;
 mod rounds;
 mod schedule;
@@ -15,7 +16,7 @@ mod used_purses;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -35,6 +36,7 @@ use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
+pub use limit_numbers::{LimitNumbers, NumberChange};
 use round_queue::RoundQueue;
 use rounds::RoundEnd;
 use schedule::Schedule;
@@ -45,6 +47,12 @@ const TOGETHER: Micros = Micros(20_000);
 
 /// How long an answer of the region's own store is expected, if its own timeout is longer.
 const REGION_TIMEOUT: Micros = Micros(5_000_000);
+
+/// For how long after a reload purses ask home again soon if it has nothing: what lay in purses of other numbers is on its way there.
+const RELOAD: Micros = Micros(10_000_000);
+
+/// How soon.
+const SOON: Micros = Micros(1_000_000);
 
 /// The most purses in one call.
 const MOST_IN_CALL: usize = 128;
@@ -139,6 +147,10 @@ pub struct LeaseKeeper {
     filled: Mutex<FilledPurses>,
     /// Whether home has answered the last call, and refused all of it, as without memory.
     is_refused: AtomicBool,
+    /// The reloads that the task has not seen yet.
+    changes: Mutex<Vec<NumberChange>>,
+    /// Until when purses ask home again soon, as a [`Timestamp`].
+    asks_soon_until: AtomicU64,
     hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
@@ -160,6 +172,7 @@ impl LeaseKeeper {
         let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
         let is_refused = AtomicBool::new(false);
+        let (changes, asks_soon_until) = (Mutex::default(), AtomicU64::new(0));
         LeaseKeeper {
             region,
             home,
@@ -169,6 +182,8 @@ impl LeaseKeeper {
             used,
             filled,
             is_refused,
+            changes,
+            asks_soon_until,
             hooks,
             woken,
             pause,
@@ -180,6 +195,13 @@ impl LeaseKeeper {
     /// Uses other settings from now on.
     pub fn replace_settings(&self, settings: KeeperSettings) {
         *self.settings.lock() = settings;
+    }
+
+    /// Returns at once what lies in purses that no limit has any more after a reload, as far as this process knows them.
+    pub fn change_numbers(&self, change: NumberChange) {
+        self.asks_soon_until.store(self.clock.now().plus(RELOAD).0, Ordering::Relaxed);
+        self.changes.lock().push(change);
+        self.woken.notify_one();
     }
 
     /// Returns the store of home.
@@ -274,6 +296,9 @@ impl LeaseKeeper {
                 self.is_paused.send_replace(false);
             }
             let now = self.clock.now();
+            std::mem::take(&mut *self.changes.lock())
+                .into_iter()
+                .for_each(|change| schedule.change_numbers(change, now));
             self.used.take().into_iter().for_each(|purse| schedule.adopt(purse, now));
             let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
             let next = next.filter(|_| rounds.len() < most_rounds);

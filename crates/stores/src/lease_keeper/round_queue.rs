@@ -49,12 +49,13 @@ impl RoundQueue {
 mod tests {
     use super::super::schedule::test_purse as purse;
     use super::*;
+    use base::time::Micros;
     use ledger::cost::Cost;
 
     #[test]
     fn returns_have_a_turn_however_many_purses_are_asked_for() {
         let (mut queue, mut asked) = (RoundQueue::default(), AskedPurses::default());
-        queue.add(Due { surpluses: vec![purse(200); MOST_IN_CALL + 1], ..Due::default() });
+        queue.add(Due { surpluses: vec![(purse(200), Micros(1)); MOST_IN_CALL + 1], ..Due::default() });
         let mut others = Vec::new();
         for round in 0..12 {
             asked.add_low(purse(round), Cost::ONE, Timestamp(0));

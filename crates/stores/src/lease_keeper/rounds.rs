@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::asked_purses::PurseDemand;
-use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT};
+use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT, SOON};
 use crate::error::{Fault, StoreError};
 use crate::lease_acts::{ActResult, BucketAct};
-use base::time::{Timestamp, sleep};
+use base::time::{Micros, Timestamp, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{
     HomeAnswer, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
@@ -28,8 +28,8 @@ pub(super) enum Round {
     Lease(Vec<PurseDemand>),
     /// Sends words again that had no answer.
     Resend(Vec<(PurseBucket, WordId)>),
-    /// Returns what nobody uses.
-    Surplus(Vec<PurseBucket>),
+    /// Returns what lies in purses that were untouched for some time.
+    Surplus(Vec<(PurseBucket, Micros)>),
 }
 
 /// A word without an answer.
@@ -54,10 +54,17 @@ pub(super) struct PurseFill {
 pub(super) struct RoundEnd {
     pub unanswered: Vec<UnansweredWord>,
     pub filled: Vec<PurseFill>,
-    /// The purses that gave nothing back, and when they were looked at.
-    pub unchanged: Vec<(PurseBucket, Timestamp)>,
-    /// The purses that have given everything back.
-    pub emptied: Vec<PurseBucket>,
+    /// The purses that were looked at.
+    pub looks: Vec<Look>,
+}
+
+/// A look at a purse that may give something back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub purse: PurseBucket,
+    pub at: Timestamp,
+    /// Whether the purse has given everything back.
+    pub is_emptied: bool,
 }
 
 /// The purses for which a round asks. If the round breaks off, the requests that wait for them get an answer.
@@ -149,18 +156,21 @@ impl LeaseKeeper {
         carried
     }
 
-    async fn take_surplus(&self, purses: &[PurseBucket], end: &mut RoundEnd) -> Vec<Carried> {
-        let act = |purse: &PurseBucket| (*purse, PurseAct::Surplus { tag: fastrand::u64(..TAGS) });
+    async fn take_surplus(&self, purses: &[(PurseBucket, Micros)], end: &mut RoundEnd) -> Vec<Carried> {
+        let act = |(purse, idle): &(PurseBucket, Micros)| {
+            (*purse, PurseAct::Surplus { tag: fastrand::u64(..TAGS), idle: *idle })
+        };
         let replies = self.in_region(purses.iter().map(act)).await;
-        let mut carried = Vec::new();
-        for (purse, reply) in purses.iter().zip(replies) {
-            match reply {
+        let (mut carried, at) = (Vec::new(), self.clock.now());
+        for ((purse, _), reply) in purses.iter().zip(replies) {
+            let is_emptied = match reply {
                 Some(PurseReply::Send(marked)) => {
-                    end.emptied.push(*purse);
                     carried.push(Carried { purse: *purse, marked });
+                    true
                 }
-                Some(_) | None => end.unchanged.push((*purse, self.clock.now())),
-            }
+                Some(_) | None => false,
+            };
+            end.looks.push(Look { purse: *purse, at, is_emptied });
         }
         carried
     }
@@ -213,7 +223,7 @@ impl LeaseKeeper {
     ) {
         let act = |(one, answer): &(&Carried, HomeAnswer)| {
             let wanted = self.asked.lock().wanted(&one.purse.key);
-            let (answer, mark) = self.hooks.credited(*answer, one.marked.mark);
+            let (answer, mark) = self.hooks.credited(self.asking_soon(*answer), one.marked.mark);
             (one.purse, PurseAct::Credit { answer, mark, wanted })
         };
         let acts: Vec<_> = answered.iter().map(act).collect();
@@ -237,6 +247,15 @@ impl LeaseKeeper {
             }
             self.asked.lock().end(&one.purse.key, AskAnswer::Answered);
         }
+    }
+
+    /// Returns the answer with which a purse asks home again soon, if there was a reload lately.
+    fn asking_soon(&self, mut answer: HomeAnswer) -> HomeAnswer {
+        let is_soon = self.clock.now().0 < self.asks_soon_until.load(Ordering::Relaxed);
+        if let (true, HomeAnswer::Answer { again_after, .. }) = (is_soon, &mut answer) {
+            *again_after = SOON.min(*again_after);
+        }
+        answer
     }
 
     fn report(&self, one: &Carried, answer: &HomeAnswer, is_credited: bool) {
@@ -335,7 +354,7 @@ mod tests {
     use crate::events::EventSink;
     use crate::lease_store::LeaseStore;
     use crate::settings::Settings;
-    use base::time::{Clock, Micros};
+    use base::time::Clock;
     use tokio::sync::oneshot;
 
     /// A keeper whose home is not connected.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::rounds::{PurseFill, RoundEnd, UnansweredWord};
-use super::{LeaseEvent, PurseBucket};
+use super::rounds::{Look, PurseFill, RoundEnd, UnansweredWord};
+use super::{LeaseEvent, NumberChange, PurseBucket};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::lease::WordId;
 use ledger::bucket_key::{BucketKey, LimitTag};
@@ -28,6 +28,15 @@ struct FilledPurse {
     ends: Timestamp,
     /// What lay in it when it was filled last.
     held: Cost,
+    /// The pause after the next look at a purse that no limit has any more. `None` for any other purse.
+    retired: Option<Micros>,
+}
+
+impl FilledPurse {
+    /// Returns the purse as one that no limit has any more, with its next look.
+    fn retired(self, look_at: Timestamp) -> FilledPurse {
+        FilledPurse { look_at, retired: Some(LEAST_PAUSE), ..self }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -39,13 +48,16 @@ pub(super) struct Schedule {
     looks: BTreeSet<(Timestamp, BucketKey)>,
     /// What lies in the purses of each limit.
     held: HashMap<LimitTag, Cost>,
+    /// The last reload.
+    change: Option<NumberChange>,
 }
 
 /// What is to be done now.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub resends: Vec<(PurseBucket, WordId)>,
-    pub surpluses: Vec<PurseBucket>,
+    /// The purses to look at, and how long they must have been untouched.
+    pub surpluses: Vec<(PurseBucket, Micros)>,
 }
 
 impl Schedule {
@@ -61,19 +73,28 @@ impl Schedule {
                 continue;
             }
             let look_at = known.map_or(at.plus(purse.purse.return_after()), |known| known.look_at);
-            self.insert(FilledPurse { purse, look_at, ends, held });
+            let filled = FilledPurse { purse, look_at, ends, held, retired: None };
+            let is_retired = known.is_some_and(|known| known.retired.is_some()) || self.is_retired(&purse);
+            // A request that began before the reload has leased it.
+            self.insert(if is_retired { filled.retired(at.plus(LEAST_PAUSE)) } else { filled });
             has_changed = true;
         }
-        for (purse, looked_at) in end.unchanged {
+        for Look { purse, at, is_emptied } in end.looks {
             let Some(known) = self.remove(&purse.key) else { continue };
             has_changed = true;
-            if looked_at < known.ends {
-                let look_at = looked_at.plus(purse.purse.return_after().max(LEAST_PAUSE));
-                self.insert(FilledPurse { look_at, ..known });
+            let return_after = purse.purse.return_after();
+            let held = if is_emptied { Cost::default() } else { known.held };
+            match known.retired {
+                // Requests that began before the reload may still use it.
+                Some(pause) if pause <= return_after.max(LEAST_PAUSE) => {
+                    let (look_at, retired) = (at.plus(pause), Some(Micros(pause.0 * 2)));
+                    self.insert(FilledPurse { look_at, held, retired, ..known });
+                }
+                None if !is_emptied && at < known.ends => {
+                    self.insert(FilledPurse { look_at: at.plus(return_after.max(LEAST_PAUSE)), ..known });
+                }
+                Some(_) | None => {}
             }
-        }
-        for purse in end.emptied {
-            has_changed |= self.remove(&purse.key).is_some();
         }
         has_changed.then(|| LeaseEvent::Held(self.held.clone()))
     }
@@ -85,7 +106,29 @@ impl Schedule {
         }
         let pause = purse.purse.return_after().max(LEAST_PAUSE);
         let ends = now.plus(Micros(pause.0.saturating_mul(ADOPTED)));
-        self.insert(FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default() });
+        let filled = FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default(), retired: None };
+        self.insert(if self.is_retired(&purse) { filled.retired(now.plus(LEAST_PAUSE)) } else { filled });
+    }
+
+    /// Looks now at the purses that no limit has any more after a reload, and a few times later.
+    pub(super) fn change_numbers(&mut self, change: NumberChange, now: Timestamp) {
+        for (key, filled) in &mut self.filled {
+            match change.is_retired(&filled.purse) {
+                Some(true) => {
+                    self.looks.remove(&(filled.look_at, *key));
+                    *filled = filled.retired(now);
+                    self.looks.insert((filled.look_at, *key));
+                }
+                Some(false) => filled.retired = None,
+                None => {}
+            }
+        }
+        self.change = Some(change);
+    }
+
+    /// Whether no limit has a purse any more.
+    fn is_retired(&self, purse: &PurseBucket) -> bool {
+        self.change.as_ref().and_then(|change| change.is_retired(purse)) == Some(true)
     }
 
     /// Looks at those purses again whose round was broken off.
@@ -146,7 +189,10 @@ impl Schedule {
         while let Some((_, key)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
             self.looks.pop_first();
             // The purse stays among the filled ones, and is looked at again when the round has ended.
-            due.surpluses.extend(self.filled.get(&key).map(|filled| filled.purse));
+            due.surpluses.extend(self.filled.get(&key).map(|filled| {
+                let idle = if filled.retired.is_some() { Micros(0) } else { filled.purse.purse.return_after() };
+                (filled.purse, idle)
+            }));
         }
         due
     }
@@ -164,8 +210,18 @@ pub(super) fn test_purse(key: u8) -> PurseBucket {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LimitNumbers;
     use super::test_purse as purse;
     use super::*;
+    use ledger::algorithm::budget::SpentLimit;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+    use ledger::algorithm::lease::Purse;
+
+    /// Returns the end of a round that has looked at these purses.
+    fn end_of_looks(purses: Vec<(PurseBucket, Micros)>, at: Timestamp, is_emptied: bool) -> RoundEnd {
+        let looks = purses.into_iter().map(|(purse, _)| Look { purse, at, is_emptied }).collect();
+        RoundEnd { looks, ..RoundEnd::default() }
+    }
 
     fn unanswered(key: u8, number: u64, at: u64) -> RoundEnd {
         let word = UnansweredWord { purse: purse(key), id: WordId { number, tag: 3 }, again_at: Timestamp(at) };
@@ -181,15 +237,49 @@ mod tests {
         for (second, looked) in [(11, 1), (12, 1), (13, 1), (14, 0)] {
             let due = schedule.due(at(second)).surpluses;
             assert_eq!(due.len(), looked, "second {second}");
-            schedule.add(RoundEnd {
-                unchanged: due.into_iter().map(|purse| (purse, at(second))).collect(),
-                ..RoundEnd::default()
-            });
+            schedule.add(end_of_looks(due, at(second), false));
         }
         assert_eq!(schedule.next(), None);
         schedule.adopt(purse(1), at(20));
-        schedule.add(RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() });
+        schedule.add(end_of_looks(vec![(purse(1), Micros(1))], at(20), true));
         assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn a_purse_whose_numbers_have_left_the_file_is_looked_at_now_and_ever_later_also_if_it_was_empty() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        let lasting = |key: u8, limit: u64| {
+            let window = FixedWindow::new(limit, Window::Epoch(Micros(3600 * LEAST_PAUSE.0))).unwrap();
+            let (limit, return_after) = (SpentLimit::FixedWindow(window), Micros(10 * LEAST_PAUSE.0));
+            PurseBucket { purse: Purse::new(limit, Cost::ONE, Micros(1), return_after).unwrap(), ..purse(key) }
+        };
+        let [old, new] = [lasting(1, 10), lasting(2, 20)];
+        let file = |purse: PurseBucket| LimitNumbers::from_iter([(purse.tag, purse.purse)]);
+        let fill = |purse: PurseBucket, second: u64| RoundEnd {
+            filled: vec![PurseFill { purse, at: at(second), ends: at(3000), held: Cost::ONE }],
+            ..RoundEnd::default()
+        };
+        schedule.add(fill(old, 0));
+        schedule.change_numbers(NumberChange { before: file(old), after: file(new) }, at(1));
+        let mut looks = Vec::new();
+        for second in 1..100 {
+            let due = schedule.due(at(second)).surpluses;
+            looks.extend(due.iter().map(|(purse, idle)| (second, purse.key.0[0], *idle)));
+            schedule.add(end_of_looks(due, at(second), second < 3));
+            if second == 20 {
+                // A request that began before the reload.
+                schedule.add(fill(old, second));
+            }
+        }
+        let seconds: Vec<_> = looks.iter().map(|(second, ..)| *second).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 21, 22, 24, 28, 36]);
+        assert!(looks.iter().all(|(_, key, idle)| (*key, *idle) == (1, Micros(0))));
+        // The numbers are in the file again.
+        schedule.add(fill(old, 100));
+        schedule.change_numbers(NumberChange { before: file(new), after: file(old) }, at(100));
+        let idle: Vec<_> = schedule.due(at(109)).surpluses.into_iter().map(|(_, idle)| idle).collect();
+        assert_eq!(idle, [old.purse.return_after()]);
     }
 
     #[test]
@@ -226,7 +316,7 @@ mod tests {
         assert_eq!(held(schedule.add(filled(1, 4, 10))), [(4, 10)]);
         assert_eq!(held(schedule.add(filled(2, 5, 3))), [(4, 10), (5, 3)]);
         assert_eq!(held(schedule.add(filled(1, 4, 7))), [(4, 7), (5, 3)]);
-        let emptied = RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() };
+        let emptied = end_of_looks(vec![(purse(1), Micros(1))], Timestamp(1), true);
         assert_eq!(held(schedule.add(emptied.clone())), [(5, 3)]);
         assert_eq!(schedule.add(emptied), None);
     }

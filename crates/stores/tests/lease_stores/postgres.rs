@@ -85,7 +85,7 @@ async fn an_act_that_is_none_for_its_limit_leaves_no_row() {
     let home = open(&Settings::Postgres(server.settings(Durability::Async))).await;
     let mut region = Region::new("eu", &Settings::Redis(redis.settings())).await;
     let word = at_home(1, region.id, region.mark(1).await);
-    let wrong = BucketAct { act: LeaseAct::Purse(PurseAct::Surplus { tag: 1 }), ..word };
+    let wrong = BucketAct { act: LeaseAct::Purse(PurseAct::Surplus { tag: 1, idle: Micros(0) }), ..word };
     let done = home.act(&[wrong], PATIENCE).await.unwrap();
     assert_eq!(done.results, [ActResult::OtherLimit]);
     assert_eq!(server.sql("SELECT count(*) FROM tollgate_bucket"), "0");

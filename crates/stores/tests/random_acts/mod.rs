@@ -90,6 +90,11 @@ fn word(rng: &mut Rng, said: &Said, now: Timestamp, unit: u64) -> Word {
     Word { id: WordId { number, tag: rng.u64(0..1 << 53) }, kind, amount, least, left, period }
 }
 
+/// How long a purse must be untouched to give back what it holds: not at all after a reload.
+fn idle(rng: &mut Rng, unit: u64) -> Micros {
+    Micros(if rng.u8(0..4) == 0 { 0 } else { 5 * unit })
+}
+
 pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
     if bucket < 5 {
         return LeaseAct::Word(RegionId(rng.u64(1..4)), word(rng, said, now, unit));
@@ -101,9 +106,11 @@ pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: 
             Some(word) => PurseAct::Resend { id: word.word.id },
             None => PurseAct::Resend { id: WordId { number: 1, tag } },
         },
-        4 => PurseAct::Surplus { tag },
+        4 => PurseAct::Surplus { tag, idle: idle(rng, unit) },
         _ if said.answers.is_empty() || rng.u8(0..4) == 0 => {
-            let Some(word) = said.words.last() else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
+            let Some(word) = said.words.last() else {
+                return LeaseAct::Purse(PurseAct::Surplus { tag, idle: idle(rng, unit) });
+            };
             let answer = HomeAnswer::Answer {
                 id: word.word.id,
                 kind: word.word.kind,

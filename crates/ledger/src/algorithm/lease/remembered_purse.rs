@@ -1,4 +1,4 @@
-//! What home remembers of a purse, for those who look at home.
+//! Shows what home remembers of the purses of regions.
 
 use super::{RegionId, WordId, WordKind};
 use crate::cost::Cost;

@@ -159,7 +159,11 @@ impl World {
                 Event::Resend(region, id) => drop(self.act(region, PurseAct::Resend { id })),
                 Event::Sweep(region) => {
                     let tag = self.tag();
-                    self.act(region, PurseAct::Surplus { tag });
+                    let Algorithm::Purse(purse) = self.purse else { panic!("no purse") };
+                    // Reloads take what a purse holds also while it is used.
+                    let is_reloaded = !schedule.faults.is_empty() && self.random.below(16) == 0;
+                    let idle = if is_reloaded { Micros(0) } else { purse.return_after() };
+                    self.act(region, PurseAct::Surplus { tag, idle });
                     self.at(self.now + 200_000, Event::Sweep(region));
                 }
                 Event::Keep(Some(region)) => {

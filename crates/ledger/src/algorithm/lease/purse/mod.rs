@@ -224,7 +224,7 @@ impl Purse {
             PurseAct::Credit { answer, mark, wanted } => {
                 self.credit(purse, &answer, mark, wanted, now).map(|purse| (purse, PurseReply::Credited))
             }
-            PurseAct::Surplus { tag } => self.surplus(purse, tag, now),
+            PurseAct::Surplus { tag, idle } => self.surplus(purse, tag, idle, now),
         };
         match changed {
             Some((purse, reply)) => (Some(self.entry(&purse)), reply),
@@ -252,9 +252,15 @@ impl Purse {
         self.send(purse)
     }
 
-    fn surplus(&self, mut purse: StoredPurse, tag: u64, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
+    fn surplus(
+        &self,
+        mut purse: StoredPurse,
+        tag: u64,
+        idle: Micros,
+        now: Timestamp,
+    ) -> Option<(StoredPurse, PurseReply)> {
         // A moment in the future is of a clock that was set back.
-        let is_touched = purse.touched <= now && now.since(purse.touched) < self.return_after;
+        let is_touched = purse.touched <= now && now.since(purse.touched) < idle;
         if purse.left == 0 || purse.waiting.is_some() || is_touched {
             return None;
         }

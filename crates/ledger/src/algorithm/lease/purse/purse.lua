@@ -100,8 +100,8 @@ local function resend(limit, purse, number, tag, now)
   return again(limit, purse, now)
 end
 
-local function surplus(limit, purse, tag, now)
-  local is_touched = purse.touched <= now and now - purse.touched < limit.return_after
+local function surplus(limit, purse, tag, idle, now)
+  local is_touched = purse.touched <= now and now - purse.touched < idle
   if purse.left == 0 or purse.kind ~= 0 or is_touched then return NOTHING end
   local amount = purse.left
   purse.left = 0
@@ -180,9 +180,8 @@ return {
 
   -- Does an act. Returns its reply.
   hear = function(limit, bucket, text, at, now)
-    local act, first, second = unpack('<I8I8', text, at)
-    if act == 3 then return surplus(limit, bucket, first, now) end
-    second = unpack('<I8', text, at + 16)
+    local act, first, second = unpack('<I8I8I8', text, at)
+    if act == 3 then return surplus(limit, bucket, first, second, now) end
     if act == 1 then return mark(limit, bucket, first, second, now) end
     if act == 2 then return resend(limit, bucket, first, second, now) end
     if not credit(limit, bucket, text, at + 24, first, second, now) then return NOTHING end

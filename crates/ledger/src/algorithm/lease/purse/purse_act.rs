@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use super::super::{HomeAnswer, MarkedWord, Word, WordId, WordKind};
 use crate::algorithm::step::EXACT;
 use crate::cost::Cost;
-use base::time::Timestamp;
+use base::time::{Micros, Timestamp};
 
 /// A change of a purse that is no charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,9 @@ pub enum PurseAct {
     /// Credits what home has given, if the purse waits for this answer. `mark` is that of the try that was answered, and `wanted`
     /// the sum of the costs that wait for it.
     Credit { answer: HomeAnswer, mark: Timestamp, wanted: Cost },
-    /// Takes everything out of an untouched purse, and gives the word that returns it to home.
-    Surplus { tag: u64 },
+    /// Takes everything out of a purse that was untouched for `idle`, and gives the word that returns it to home. Gives nothing while
+    /// the purse waits for an answer.
+    Surplus { tag: u64, idle: Micros },
 }
 
 /// What came of an act.
@@ -39,7 +40,7 @@ impl PurseAct {
         match *self {
             PurseAct::Mark { cost, tag } => smallvec![1, cost.thousandths().min(EXACT), tag],
             PurseAct::Resend { id: WordId { number, tag } } => smallvec![2, number, tag],
-            PurseAct::Surplus { tag } => smallvec![3, tag],
+            PurseAct::Surplus { tag, idle } => smallvec![3, tag, idle.0.min(EXACT)],
             PurseAct::Credit { answer, mark, wanted } => {
                 let mut numbers = smallvec![4, mark.0, wanted.thousandths().min(EXACT)];
                 numbers.extend(answer.numbers());

@@ -65,7 +65,7 @@ impl Region {
     }
 
     fn give_back(&mut self) {
-        let act = PurseAct::Surplus { tag: 6 };
+        let act = PurseAct::Surplus { tag: 6, idle: self.purse.return_after() };
         let (entry, PurseReply::Send(marked)) = self.purse.act(self.state.as_deref(), act, self.now) else {
             panic!("nothing to give back");
         };

@@ -7,6 +7,7 @@ use crate::algorithm::{Algorithm, State};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_000_000);
 const SECOND: u64 = 1_000_000;
+const IDLE: Micros = Micros(60 * SECOND);
 const PERIOD: Timestamp = Timestamp(1_763_672_000_000_000);
 
 /// 1000 in each hour: at most 100 in a purse, home answers within half a second, and what is untouched for a minute is returned.
@@ -199,14 +200,29 @@ fn an_untouched_purse_gives_back_what_is_left_before_home_hears_of_it() {
     let mut region = Region::filled();
     assert!(region.pays(30));
     region.wait(59_999_999);
-    assert_eq!(region.act(PurseAct::Surplus { tag: 5 }), PurseReply::Nothing);
+    assert_eq!(region.act(PurseAct::Surplus { tag: 5, idle: IDLE }), PurseReply::Nothing);
     region.wait(1);
-    let PurseReply::Send(MarkedWord { word, .. }) = region.act(PurseAct::Surplus { tag: 5 }) else { panic!("kept") };
+    let PurseReply::Send(MarkedWord { word, .. }) = region.act(PurseAct::Surplus { tag: 5, idle: IDLE }) else {
+        panic!("kept")
+    };
     assert_eq!((word.kind, word.amount.whole(), word.left.whole(), word.period), (WordKind::Return, 70, 0, PERIOD));
     assert_eq!(region.left(), 0);
     // A lease does not wait for the answer.
     let lease = region.mark(1, 6).unwrap();
     assert_eq!((lease.word.id.number, lease.word.kind), (word.id.number + 1, WordKind::Lease));
+}
+
+#[test]
+fn a_purse_that_no_limit_has_any_more_gives_back_at_once_what_it_holds_but_not_what_is_under_way() {
+    let mut region = Region::filled();
+    assert!(region.pays(90));
+    let lease = region.mark(1, 2).unwrap();
+    let surplus = PurseAct::Surplus { tag: 5, idle: Micros(0) };
+    assert_eq!(region.act(surplus), PurseReply::Nothing);
+    assert!(region.credit(&lease, 40, PERIOD, 3600 * SECOND, 0));
+    let PurseReply::Send(MarkedWord { word, .. }) = region.act(surplus) else { panic!("kept") };
+    assert_eq!((word.kind, word.amount.whole(), region.left()), (WordKind::Return, 50, 0));
+    assert_eq!(region.act(surplus), PurseReply::Nothing);
 }
 
 #[test]
