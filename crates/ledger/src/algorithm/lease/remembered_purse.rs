@@ -1,4 +1,4 @@
-//! What home remembers of a purse, for those who look at home.
+//! Holds what home remembers of a purse, for those who look at home.
 
 use super::{RegionId, WordId, WordKind};
 use crate::cost::Cost;
