@@ -130,14 +130,13 @@ impl Plan {
 
     /// Returns the plan whose purses also pay from the share of their region, because home gives no answer. `None` if one of them must not.
     pub fn without_home(&self) -> Option<Plan> {
-        let charge = |charge: &Charge| match &charge.algorithm {
-            Algorithm::Purse(purse) => {
-                Some(Charge { algorithm: Algorithm::Purse(purse.without_home()?), ..charge.clone() })
+        let mut plan = self.clone();
+        for charge in plan.enforced.iter_mut().chain(&mut plan.shadow) {
+            if let Algorithm::Purse(purse) = &mut charge.algorithm {
+                *purse = purse.without_home()?;
             }
-            _ => Some(charge.clone()),
-        };
-        let enforced = self.enforced.iter().map(charge).collect::<Option<_>>()?;
-        Some(Plan { enforced, shadow: self.shadow.iter().map(charge).collect::<Option<_>>()? })
+        }
+        Some(plan)
     }
 
     /// Returns whether the enforced charge at this index only checks its bucket. Also true if a later charge spends

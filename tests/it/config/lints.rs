@@ -129,6 +129,9 @@ fn rulings(config: &Config) -> Vec<Ruling> {
                 ("y", "z"),
                 ("~", "z"),
                 ("xy", "z"),
+                // It ends with y, and begins with nothing that a condition names.
+                ("/y", ""),
+                ("/y", "z"),
             ] {
                 for address in ["10.1.2.3", "10.1.0.0", "10.0.0.0", "192.0.2.0", "203.0.113.77"] {
                     let mut head = http::Request::builder().method(method).uri(path);
@@ -262,6 +265,21 @@ proptest! {
     ) {
         check_order(&scope, otherwise, &rules, rulings_by_claims)?;
     }
+}
+
+#[test]
+fn a_deny_is_late_for_a_value_that_no_rule_names() {
+    let rule = |matched: &str, keys, action| RuleText { matched: matched.to_owned(), keys, action };
+    let (scope, rules) = (
+        "header:a: {suffix: y, not: y}",
+        [
+            rule("header:a: {prefix: x}", "", "deny"),
+            rule("path: /v1", "", "charge"),
+            rule("", "header:a, header:b", "deny"),
+        ],
+    );
+    assert_eq!(named(&parse(scope, "allow", &rules), "late_deny", "does not hold"), [2]);
+    check_order(scope, "allow", &rules, rulings).unwrap();
 }
 
 #[test]

@@ -23,6 +23,18 @@ fn start<const N: usize>(home: &Redis, rules: &str, upstream: &Upstream) -> [Reg
     std::array::from_fn(|index| Region::start(REGIONS[index], home.port, rules, upstream))
 }
 
+/// Starts gateways in two regions whose home has these settings.
+fn start_with(home: &Redis, upstream: &Upstream, settings: &str) -> [Region; 2] {
+    ["eu", "us"].map(|name| {
+        let (redis, relay) = (Redis::start(), Relay::start(home.port));
+        let store = store(&redis, name, &on_redis(relay.port))
+            .replace("timeout: 2s\n    region", &format!("{settings}\n    region"));
+        let gateway = Gateway::start(upstream, &(store + RULES));
+        gateway.expect_logged("home is up");
+        Region { gateway, redis, relay }
+    })
+}
+
 fn send(region: &Region, times: usize, user: &str) {
     let mut client = region.gateway.client();
     for _ in 0..times {
@@ -109,27 +121,28 @@ fn what_is_on_its_way_to_a_purse_is_unspent() {
     let text = text.replace(&regions[0].relay.port.to_string(), &home.port.to_string());
     std::fs::write(regions[0].gateway.file("direct.yaml"), text).unwrap();
     let direct = file(&regions[0].gateway, "direct.yaml");
-    let at_home = ["bucket", "show", "everywhere", "header:x-user=a", "--home", "-c", &direct];
-    eventually("home has heard of it", || tollgate(&at_home).out.contains("961 left of 1000"));
+    let at_home = ["bucket", "show", "everywhere", "header:x-user=a", "--home", "--json", "-c", &direct];
+    let left = || {
+        let shown = tollgate(&at_home).json();
+        shown["buckets"][0]["left"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+    };
+    // The first lease is 20.
+    eventually("home has heard of it", || left() < 980);
+    let spent = 1000 - left();
     end(&mut regions);
     regions[0].relay.set(Answers::Pass);
     let [eu] = &regions;
     let (code, out) = check(&[eu], &[eu]);
     let of_a = line(&out, "everywhere", "a");
-    assert!(code == Some(0) && of_a.ends_with("39 spent at home, 19 of it unspent in purses: equal"), "{out}");
+    let unspent = spent - 20;
+    let expected = format!("{spent} spent at home, {unspent} of it unspent in purses: equal");
+    assert!(code == Some(0) && of_a.ends_with(&expected), "{out}");
 }
 
 #[test]
 fn what_was_passed_without_home_is_not_spent_there() {
     let (upstream, home) = (Upstream::start(), Redis::start());
-    let mut regions = ["eu", "us"].map(|name| {
-        let (redis, relay) = (Redis::start(), Relay::start(home.port));
-        let local = "    timeout: 300ms\n    on_failure: local\n";
-        let store = store(&redis, name, &on_redis(relay.port)).replace("    timeout: 2s\n", local);
-        let gateway = Gateway::start(&upstream, &(store + RULES));
-        gateway.expect_logged("home is up");
-        Region { gateway, redis, relay }
-    });
+    let mut regions = start_with(&home, &upstream, "timeout: 300ms\n    on_failure: local");
     send(&regions[0], 1, "a");
     regions.iter().for_each(|region| region.relay.set(Answers::Lost));
     send(&regions[0], 40, "a");
@@ -146,6 +159,37 @@ fn what_was_passed_without_home_is_not_spent_there() {
     let (_, out) = check(&[eu, us], &[eu]);
     let explained = ": explained: 5 less spent, of up to 666.666 that other regions can have passed without home";
     assert!(line(&out, "everywhere", "a").ends_with(explained), "{out}");
+}
+
+#[test]
+fn what_a_region_has_returned_needs_no_file_of_it() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let mut regions = start_with(&home, &upstream, "timeout: 2s\n    return_after: 1s");
+    send(&regions[1], 3, "a");
+    let labels = ["rule=\"both.year\""];
+    let returned = || regions[1].gateway.metric("rate_limiter_returned_total", &labels);
+    eventually("the rest of the lease is returned", || returned() > 0.0);
+    end(&mut regions);
+    let [eu, us] = &regions;
+    let (_, out) = check(&[us], &[eu]);
+    let of_a = line(&out, "everywhere", "a");
+    assert!(of_a.ends_with("3 spent at home, 0 of it unspent in purses: equal"), "{out}");
+}
+
+#[test]
+fn a_period_that_began_with_a_request_is_one_in_all_regions() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let rules = RULES.replace("window: year, scope", "window: 1h, anchor: first_request, scope");
+    let mut regions = start::<2>(&home, &rules, &upstream);
+    // Each lease ends by what home said, and by the clock of the region.
+    send(&regions[0], 45, "a");
+    send(&regions[1], 25, "a");
+    end(&mut regions);
+    let [eu, us] = &regions;
+    let (code, out) = check(&[eu, us], &[eu, us]);
+    let of_a = line(&out, "everywhere", "a");
+    assert!(code == Some(0) && of_a.contains("70 requests recorded") && of_a.ends_with(": equal"), "{out}");
+    assert!(out.ends_with("2 equal, 0 different, 0 not compared\n"), "{out}");
 }
 
 #[test]

@@ -32,8 +32,9 @@ fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_hom
 
 #[test]
 fn a_home_that_lacks_a_replica_is_down_for_what_it_says() {
-    let (upstream, home) = (Upstream::start(), Redis::start_with(&["--min-replicas-to-write", "1"]));
+    let (upstream, home) = (Upstream::start(), Redis::start());
     let region = Region::start("eu", home.port, &rules(1000), &upstream);
+    home.command::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let mut client = region.gateway.client();
     eventually("home is down", || {
         assert_eq!(ask(&mut client, "a").status, 503);

@@ -13,8 +13,8 @@ pub(super) fn region_in_memory(file: &File<'_>) -> Vec<Finding> {
     if file.config.home.is_none() || file.config.store.is_shared() {
         return Vec::new();
     }
-    let what = "has its purses in the memory of one gateway: a second gateway of this region, or an upgrade, can grant more \
-                than a limit with `scope: global`";
+    let what = "has its purses in the memory of one gateway: a second gateway of this region, or an upgrade, can pass more \
+                than a limit with `scope: global` allows";
     let location = file.root.key("store").key("home").key("region");
     vec![location.finding(what, "take `redis` or `postgres` as the store of the region")]
 }

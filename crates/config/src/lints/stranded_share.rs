@@ -3,6 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 use base::time::Timestamp;
+use base::waiting_time::WaitingTime;
 use ledger::algorithm::Algorithm;
 use ledger::cost::Cost;
 use rules::rule::{Action, Limit};
@@ -23,18 +24,32 @@ pub(super) fn stranded_share(file: &File<'_>) -> Vec<Finding> {
             let (whole, largest) = (limit.algorithm.ceiling(), purse.largest().times(others));
             let window = limit.algorithm.window().map(|_| limit.algorithm.quota(Timestamp(0)).window);
             let is_short = window.is_some_and(|window| window.0 < purse.return_after().0.saturating_mul(2));
-            if others == 0 || (largest.times(FIFTH) <= whole && !is_short) {
+            let is_much = largest.times(FIFTH) > whole;
+            if others == 0 || !is_much && !is_short {
                 return None;
             }
-            let what = format!(
-                "while a region refuses, up to {} of {whole} can lie unused in the purses of the others",
-                largest.min(whole.less(Cost::ONE))
-            );
+            let unused = largest.min(whole.less(Cost::ONE));
+            let (what, hint) = match is_much {
+                true => (
+                    format!(
+                        "while a region refuses, up to {unused} of {whole} can lie unused in the purses of the others"
+                    ),
+                    "take a longer window or a smaller `lease`, or split the limit by region",
+                ),
+                false => (
+                    format!(
+                        "what a region does not use comes back after {}, when the period has ended or nearly so: up to \
+                         {unused} of {whole} are lost in each",
+                        WaitingTime(purse.return_after())
+                    ),
+                    "take a longer window, or a shorter `return_after` in `home`",
+                ),
+            };
             let location = match &*limit.name {
                 "" => located.location.key("scope"),
                 _ => located.numbers(limit).key("scope"),
             };
-            Some(location.finding(what, "take a longer window or a smaller `lease`, or split the limit by region"))
+            Some(location.finding(what, hint))
         };
         limits.iter().filter_map(stranded).collect()
     });

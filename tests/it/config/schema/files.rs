@@ -33,7 +33,7 @@ enum Why {
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
 const CANNOT_KNOW: [(&str, Why); 73] = [
-    ("scope-too-long", Why::TwoValues),
+    ("home-too-long", Why::Grammar),
     ("scope-without-home", Why::TwoValues),
     ("admin-write-twice", Why::TwoValues),
     ("records-thresholds-without-periods", Why::TwoValues),

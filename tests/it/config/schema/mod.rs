@@ -4,6 +4,7 @@ mod documentation;
 mod examples;
 mod files;
 mod values;
+mod whole_files;
 
 use std::collections::HashSet;
 use std::process::{Command, Stdio};

@@ -163,6 +163,10 @@ pub(crate) fn scope(section: &Section<'_>, home: Option<HomeTerms>) -> Option<Op
 }
 
 fn lease(field: Field<'_>) -> Option<(Option<u64>, Cost)> {
+    if let Some(text) = field.text_if_any().filter(|text| text.ends_with('%')) {
+        field.must_hinting("be a mapping", Some(format!("write `{{share: {text}}}`")));
+        return None;
+    }
     let section = field.section(&LEASE_KEYS)?;
     let share = section.optional("share", |field| SHARE.read(field));
     let min = section.optional("min", |field| field.cost());
@@ -243,9 +247,8 @@ impl GlobalTerms {
         let is_regional =
             |numbers: &Algorithm| !matches!(numbers, Algorithm::Purse(_)) && numbers.ceiling() > Cost::default();
         if all.clone().any(is_regional) {
-            // Only a time that is too long prevents leases.
-            let what = "leases need a `timeout` and `return_after` of `home`, and 3 % of the window, of at most a year";
-            field.wrong(what, None);
+            // With the times that `home` may have, this cannot happen. A limit that is not leased would be one of this region alone.
+            field.wrong("this limit cannot be counted in leases", None);
             return None;
         }
         match all.find_map(|numbers| self.exhausted(numbers)) {

@@ -16,10 +16,14 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types;
 use base::time::Micros;
+use ledger::algorithm::fixed_window;
 use stores::Settings;
 
 /// The largest number of regions. With more, almost nothing of a limit could lie in the purse of each.
 const MOST_REGIONS: usize = 64;
+
+/// The longest time for which a region waits or keeps what it does not use, as long as the longest window.
+const LONGEST: Micros = fixed_window::LONGEST;
 
 const REGIONS: ValueKind<ReadField<Vec<String>>> = ValueKind::new(
     "list of 1 to 64 names, made like that of a rule",
@@ -114,10 +118,16 @@ impl Home {
 }
 
 pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Home> {
+    if !field.is_map() {
+        let hint = "write `home: {redis: {url: \"redis://HOST:6379\"}, region: HERE, regions: [HERE, THERE]}`";
+        // The value may be a URL with a password.
+        field.hidden().must_hinting("be a mapping", Some(hint.to_owned()));
+        return None;
+    }
     let section = field.section(&HOME)?;
     let breaker = section.value("breaker", breaker);
     let on_failure = section.choice("on_failure", &ON_FAILURE);
-    let timeout = section.positive_duration("timeout");
+    let timeout = section.value("timeout", up_to_a_year);
     let role = StoreRole::Home { timeout };
     let redis = section.optional("redis", |field| redis(field.hidden(), environment, role));
     let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment, role));
@@ -132,7 +142,7 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
         }
         _ => true,
     };
-    let return_after = section.optional("return_after", |field| field.positive_duration());
+    let return_after = section.optional("return_after", up_to_a_year);
     let regions = section.need("regions").and_then(|field| REGIONS.read(field));
     let region = region(&section, regions.as_deref());
     section.close();
@@ -144,6 +154,16 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
         (None, None) => return None,
     };
     Some(Home { store, timeout, region: region?, regions: regions?, return_after: return_after?, on_failure })
+}
+
+/// Reads a time that leases can count.
+fn up_to_a_year(field: Field<'_>) -> Option<Micros> {
+    let time = field.positive_duration()?;
+    if time > LONGEST {
+        field.must("be at most 366d");
+        return None;
+    }
+    Some(time)
 }
 
 /// Reads the names of all regions. Each may be listed only once.

@@ -1,4 +1,4 @@
-//! Shows what home remembers of the purses of regions.
+//! Holds what home remembers of a purse, for those who look at home.
 
 use super::{RegionId, WordId, WordKind};
 use crate::cost::Cost;
