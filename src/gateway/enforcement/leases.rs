@@ -62,6 +62,7 @@ pub(super) async fn settle(
     request: &mut WaitingRequest,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
+    count_waits(snapshot, plan, &taken.settlement);
     let has_shares = has_shares(plan);
     let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
     let left = left_of(gateway, request);
@@ -91,6 +92,19 @@ fn has_shares(plan: &Plan) -> bool {
         Algorithm::Purse(purse) => purse.without_home().is_some(),
         _ => true,
     })
+}
+
+/// Counts a request that is to wait for home, at the limits whose purses cannot pay it.
+fn count_waits(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) {
+    if unpaid(plan, settlement).is_empty() {
+        return;
+    }
+    let charged = plan.enforced.iter().zip(&settlement.enforced);
+    for (charge, _) in charged.filter(|(charge, outcome)| awaits_home(charge, outcome)) {
+        if let Some(leases) = snapshot.limit(charge.limit).and_then(|(_, metrics)| metrics.leases.as_ref()) {
+            leases.waited.increment(1);
+        }
+    }
 }
 
 /// Returns the time that is left to a caller with a deadline of its own.

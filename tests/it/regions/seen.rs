@@ -47,11 +47,14 @@ fn what_is_left_is_not_known_before_home_was_heard() {
     let shown = document(gateway, &show)["buckets"][0].clone();
     let numbers = ["spent", "left", "purse", "asks_home"].map(|name| shown[name].clone());
     assert_eq!(numbers, [json!(1), json!(99), json!(4), json!(false)], "{shown}");
+    // The next request is paid from the lease.
+    assert_eq!(ask(&mut gateway.client(), "a").status, 200);
+    gateway.expect("rate_limiter_waited_for_home_total", &["rule=\"year\""], 1.0);
 
     let reset = bucket(gateway, &[&["reset", "year"][..], &of_a].concat());
-    assert!(reset.out.contains("  had 4 in the purse\nempty from now on, in "), "{reset:?}");
+    assert!(reset.out.contains("  had 3 in the purse\nempty from now on, in "), "{reset:?}");
     assert!(reset.out.contains("what a purse held is lost until it ends, and the next request asks home"), "{reset:?}");
-    assert!(reset.err.contains("had=4 left=0"), "{reset:?}");
+    assert!(reset.err.contains("had=3 left=0"), "{reset:?}");
     says(gateway, &show, 0, "what is left of 100 is not known");
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct LeaseMetrics {
     pub stranded: AmountCounter,
     /// What lay in the purses that this gateway has filled, when it filled them last.
     pub held: Gauge,
+    /// Requests that waited for home, because a purse could not pay.
+    pub waited: Counter,
     /// Requests about which the share of the region decided, because home gave no answer.
     pub decided_alone: Counter,
 }
@@ -38,6 +40,7 @@ impl LeaseMetrics {
             returned: amount("rate_limiter_returned_total"),
             stranded: amount("rate_limiter_stranded_total"),
             held: series.gauge("rate_limiter_leased", &labels),
+            waited: series.counter("rate_limiter_waited_for_home_total", &labels),
             decided_alone: series.counter("rate_limiter_without_home_total", &labels),
         })
     }

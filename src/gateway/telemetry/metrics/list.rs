@@ -107,6 +107,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "1 if gateways with this region use another store, as home has heard, 0 if they use one.",
     ),
     (
+        "rate_limiter_waited_for_home_total",
+        Kind::Counter,
+        "Requests that waited for home, because the purse of a limit over several regions could not pay.",
+    ),
+    (
         "rate_limiter_without_home_total",
         Kind::Counter,
         "Requests about which this region's share of a limit over several regions decided: home gave no answer.",
