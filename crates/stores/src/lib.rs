@@ -51,6 +51,7 @@ mod store_clock;
 mod subject_names;
 mod take_failure;
 mod timed_settlement;
+mod value_parts;
 mod worker;
 
 use std::collections::HashSet;

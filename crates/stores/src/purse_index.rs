@@ -1,7 +1,6 @@
 //! Keeps an index of the purses of a region in its store, so that a gateway that has just started finds those that nobody uses.
 //!
-//! The index is in [`PARTS`] parts. The store keeps a part as it keeps a bucket, under a key that no bucket has, until the last purse in
-//! it ends. A part is packed into words: the first has the form in its lowest byte and above it the number of purses. Then each purse has:
+//! The index is in [parts](super::value_parts). The store keeps a part until the last purse in it ends. A part is packed into words: the first has the form in its lowest byte and above it the number of purses. Then each purse has:
 //!
 //! | words | content |
 //! |---|---|
@@ -10,24 +9,18 @@
 //! | 1 | the tag of its limit |
 //! | 1 | when it ends, by the store's clock |
 
-use std::collections::HashMap;
-
 use super::error::Fault;
 use super::inspector::Inspector;
 use base::time::Timestamp;
 use ledger::algorithm::{Entry, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 
-/// The number of parts, so that a new purse changes only a small value.
-const PARTS: u8 = 64;
 /// The most purses of a part. Further ones are left out.
 const MOST_PURSES: usize = 512;
 /// The form of a part.
 const FORM: u64 = 1;
 /// The number of words of a purse.
 const WORDS: usize = 6;
-/// The number of parts that are read or changed in one call.
-const BATCH: usize = 8;
 
 /// A purse in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +39,7 @@ impl Inspector {
     /// # Errors
     /// When the store gives no answer, or refuses the request. Some purses may be added then.
     pub async fn index_purses(&mut self, purses: &[IndexedPurse]) -> Result<(), Fault> {
-        let mut parts: HashMap<BucketKey, Vec<IndexedPurse>> = HashMap::new();
-        for purse in purses {
-            let [first, ..] = purse.key.0;
-            parts.entry(BucketKey::of_purse_index(first % PARTS)).or_default().push(*purse);
-        }
-        let mut keys: Vec<BucketKey> = parts.keys().copied().collect();
-        // Several gateways lock rows in the same order.
-        keys.sort_unstable();
-        let add = |key: &BucketKey, state: Option<&[u64]>, now| joined(state, parts.get(key)?, now);
-        for batch in keys.chunks(BATCH) {
-            self.change(batch, &add).await?;
-        }
-        Ok(())
+        self.add_to_parts(purses, |purse| purse.key, BucketKey::of_purse_index, joined).await
     }
 
     /// Returns the purses in the index that have not ended.
@@ -66,25 +47,20 @@ impl Inspector {
     /// # Errors
     /// When the store gives no answer, or refuses the request.
     pub async fn indexed_purses(&mut self) -> Result<Vec<IndexedPurse>, Fault> {
-        let keys: Vec<BucketKey> = (0..PARTS).map(BucketKey::of_purse_index).collect();
-        let mut found = Vec::new();
-        for batch in keys.chunks(BATCH) {
-            let (now, states) = self.states(batch).await?;
-            found.extend(states.iter().flatten().flat_map(|state| parse(state, now)));
-        }
-        Ok(found)
+        let parts = self.parts(BucketKey::of_purse_index).await?;
+        Ok(parts.iter().flat_map(|(state, now)| parse(state, *now)).collect())
     }
 }
 
 /// Returns the part with these purses added. `None` if nothing changes.
-fn joined(state: Option<&[u64]>, new: &[IndexedPurse], now: Timestamp) -> Option<Entry> {
+fn joined(state: Option<&[u64]>, new: &[&IndexedPurse], now: Timestamp) -> Option<Entry> {
     let before = state.map(|state| parse(state, now)).unwrap_or_default();
     let mut purses = before.clone();
     for purse in new.iter().filter(|purse| purse.ends > now) {
         let has_room = purses.len() < MOST_PURSES;
         match purses.iter_mut().find(|known| known.key == purse.key) {
-            Some(known) => *known = IndexedPurse { ends: known.ends.max(purse.ends), ..*purse },
-            None if has_room => purses.push(*purse),
+            Some(known) => *known = IndexedPurse { ends: known.ends.max(purse.ends), ..**purse },
+            None if has_room => purses.push(**purse),
             None => {}
         }
     }
@@ -139,18 +115,18 @@ mod tests {
     #[test]
     fn purses_are_read_back_until_they_end() {
         let (one, two) = (purse(1, 2_000), purse(2, 3_000));
-        let part = joined(None, &[one, two], NOW).unwrap();
+        let part = joined(None, &[&one, &two], NOW).unwrap();
         assert_eq!((parse(&part.state, NOW), part.kept_until), (vec![one, two], Timestamp(3_000)));
         assert_eq!(parse(&part.state, Timestamp(2_000)), [two]);
-        assert_eq!(joined(Some(&part.state), &[two], NOW), None);
-        let later = joined(Some(&part.state), &[purse(2, 4_000), purse(1, 1_500)], NOW).unwrap();
+        assert_eq!(joined(Some(&part.state), &[&two], NOW), None);
+        let later = joined(Some(&part.state), &[&purse(2, 4_000), &purse(1, 1_500)], NOW).unwrap();
         assert_eq!(parse(&later.state, NOW), [one, purse(2, 4_000)]);
     }
 
     #[test]
     fn a_part_is_bounded_and_whatever_else_is_stored_there_has_no_purses() {
         let many: Vec<IndexedPurse> = (0..2000).map(|number| purse(number, 2_000)).collect();
-        let part = joined(None, &many, NOW).unwrap();
+        let part = joined(None, &many.iter().collect::<Vec<_>>(), NOW).unwrap();
         assert_eq!(parse(&part.state, NOW), many[..MOST_PURSES]);
         for state in [&[][..], &[2, 0], &[FORM | 1 << 8, 1, 2], &[u64::MAX; 7], &part.state[..9]] {
             assert!(parse(state, NOW).is_empty());

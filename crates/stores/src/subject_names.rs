@@ -1,7 +1,7 @@
 //! Keeps the names of the subjects of buckets in a shared store, so that each gateway can list buckets that others have charged.
 //!
-//! The names of a meter are in [`PARTS`] parts. A store keeps a part as it keeps a bucket, under a key that no bucket has, until the
-//! last bucket in it is forgotten. So names need no command, table or permission of their own, and an older gateway never reads them.
+//! The names of a meter are in [parts](super::value_parts). A store keeps a part until the last bucket in it is forgotten. An older
+//! gateway never reads them.
 //!
 //! A part is packed into words: the first has the form in its lowest byte, and above it the number of bytes that follow, eight in
 //! each word. Numbers are little-endian. A name is:
@@ -15,8 +15,6 @@
 //! | 1 | 1 if several subjects were charged to the bucket |
 //! | 2 + n | the policy, the limit, the attribute and the value: each after its length |
 
-use std::collections::HashMap;
-
 use super::error::Fault;
 use super::inspector::Inspector;
 use base::time::Timestamp;
@@ -24,8 +22,6 @@ use ledger::algorithm::{Entry, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// The number of parts of a meter's names, so that a new name changes only a small value.
-const PARTS: u8 = 64;
 /// The most names of a part, and its most bytes. Further names are left out.
 const MOST_NAMES: usize = 160;
 const MOST_BYTES: usize = 32 << 10;
@@ -33,8 +29,6 @@ const MOST_BYTES: usize = 32 << 10;
 const ORDINARY: usize = 512;
 /// The form of a part.
 const FORM: u64 = 1;
-/// The number of parts that are read or changed in one call.
-const BATCH: usize = 8;
 
 /// The name of a bucket's subject, with what is needed to list the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,18 +64,7 @@ impl Inspector {
     /// # Errors
     /// When the store gives no answer, or refuses the request. Some names may be added then.
     pub async fn add_subjects(&mut self, meter: &str, names: &[SubjectName]) -> Result<(), Fault> {
-        let mut parts: HashMap<BucketKey, Vec<&SubjectName>> = HashMap::new();
-        for name in names {
-            parts.entry(key_of(meter, name)).or_default().push(name);
-        }
-        let mut keys: Vec<BucketKey> = parts.keys().copied().collect();
-        // Several gateways lock rows in the same order.
-        keys.sort_unstable();
-        let add = |key: &BucketKey, state: Option<&[u64]>, now| joined(state, parts.get(key)?, now);
-        for batch in keys.chunks(BATCH) {
-            self.change(batch, &add).await?;
-        }
-        Ok(())
+        self.add_to_parts(names, |name| name.bucket, |part| BucketKey::of_subjects(meter, part), joined).await
     }
 
     /// Reads the names of the subjects of a meter.
@@ -89,23 +72,14 @@ impl Inspector {
     /// # Errors
     /// When the store gives no answer, or refuses the request.
     pub async fn subjects(&mut self, meter: &str) -> Result<SubjectNames, Fault> {
-        let keys: Vec<BucketKey> = (0..PARTS).map(|part| BucketKey::of_subjects(meter, part)).collect();
         let mut found = SubjectNames::default();
-        for batch in keys.chunks(BATCH) {
-            let (now, states) = self.states(batch).await?;
-            for state in states.iter().flatten() {
-                let names = parse(state, now);
-                found.is_full |= is_full(&names);
-                found.names.extend(names);
-            }
+        for (state, now) in self.parts(|part| BucketKey::of_subjects(meter, part)).await? {
+            let names = parse(&state, now);
+            found.is_full |= is_full(&names);
+            found.names.extend(names);
         }
         Ok(found)
     }
-}
-
-/// Returns the key of the part that has a name.
-fn key_of(meter: &str, SubjectName { bucket: BucketKey([first, ..]), .. }: &SubjectName) -> BucketKey {
-    BucketKey::of_subjects(meter, first % PARTS)
 }
 
 /// Returns the part with these names added. `None` if nothing changes.

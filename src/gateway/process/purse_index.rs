@@ -1,19 +1,13 @@
 //! Writes which purses this gateway has filled into the index of purses, and finds those of earlier processes there at its start.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use super::own_connection::on_own_connection;
+use super::own_connection::{next_batch, on_own_connection};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::lease_limits::purses;
-use base::interval::fixed_interval;
 use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::LimitTag;
 use stores::{IndexedPurse, PurseBucket};
-
-/// The interval between two batches. After a failure it is [`RETRY`] times as long.
-const EVERY: Duration = Duration::from_secs(5);
-const RETRY: u32 = 6;
 
 /// Adopts the purses in the index, and then adds others at intervals. Returns at once without limits over several regions, and if the
 /// buckets are in memory.
@@ -22,17 +16,13 @@ pub(super) async fn run(gateway: &GatewayState) {
         return;
     }
     while !adopt(gateway).await {
-        pause(RETRY).await;
+        next_batch("purse_index", false).await;
     }
-    let mut pauses = 1;
+    let mut is_told = true;
     loop {
-        pause(pauses).await;
-        pauses = if tell(gateway).await { 1 } else { RETRY };
+        next_batch("purse_index", is_told).await;
+        is_told = tell(gateway).await;
     }
-}
-
-async fn pause(pauses: u32) {
-    tokio::time::sleep(fixed_interval("purse_index", EVERY).mul_f64(0.75 + fastrand::f64() / 2.0) * pauses).await;
 }
 
 /// Looks later at the purses in the index. Returns `false` if it could not be read.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::own_connection::on_own_connection;
+use super::own_connection::{on_own_connection, pause};
 use crate::gateway::state::GatewayState;
-use base::interval::fixed_interval;
 use stores::{OtherStore, StoreIdentity};
 
 /// The interval between two reports to home.
@@ -38,6 +37,6 @@ pub(super) async fn run(gateway: &GatewayState) {
             Ok((own, heard)) => leases.health.record_other_store(&home.region, other.note(own, heard)),
             Err(error) => log::debug!(error:%; "home not told the store of this region"),
         }
-        tokio::time::sleep(fixed_interval("region_stores", EVERY).mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        pause("region_stores", EVERY, 1).await;
     }
 }

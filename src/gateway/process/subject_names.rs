@@ -3,28 +3,23 @@
 //! It has a connection of its own for each batch, so that no request waits for it.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use super::own_connection::on_own_connection;
+use super::own_connection::{next_batch, on_own_connection};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::IndexedSubject;
-use base::interval::fixed_interval;
 use ledger::bucket_key::BucketKey;
 use stores::SubjectName;
 
-/// The interval between two batches. After a failure it is [`RETRY`] times as long.
-const EVERY: Duration = Duration::from_secs(5);
-const RETRY: u32 = 6;
 /// The most names of a batch.
 const BATCH: usize = 2_000;
 
 /// Tells names at intervals. Returns at once if the buckets are in memory.
 pub(super) async fn run(gateway: &GatewayState) {
-    let mut pause = 1;
+    let mut is_told = true;
     while gateway.store.is_shared() {
-        tokio::time::sleep(fixed_interval("subject_names", EVERY).mul_f64(0.75 + fastrand::f64() / 2.0) * pause).await;
-        pause = if tell(gateway).await { 1 } else { RETRY };
+        next_batch("subject_names", is_told).await;
+        is_told = tell(gateway).await;
     }
 }
 

@@ -27,6 +27,8 @@ mod lying_redis;
 mod outage;
 mod persistence_under_load;
 #[cfg(feature = "test-hooks")]
+mod purse_parity;
+#[cfg(feature = "test-hooks")]
 mod random_algorithms;
 mod released_script;
 #[cfg(feature = "test-hooks")]
