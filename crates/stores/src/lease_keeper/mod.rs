@@ -147,7 +147,7 @@ pub struct LeaseKeeper {
     filled: Mutex<FilledPurses>,
     /// The reloads that the task has not seen yet.
     changes: Mutex<Vec<NumberChange>>,
-    /// Until when purses ask home again soon, as a [`Timestamp`].
+    /// Until when purses ask home again soon, as a time of the clock.
     asks_soon_until: AtomicU64,
     hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
