@@ -149,7 +149,7 @@ pub struct LeaseKeeper {
     is_refused: AtomicBool,
     /// The reloads that the task has not seen yet.
     changes: Mutex<Vec<NumberChange>>,
-    /// Until when purses ask home again soon, as a [`Timestamp`].
+    /// Until when purses ask home again soon, as a time of the clock.
     asks_soon_until: AtomicU64,
     hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
