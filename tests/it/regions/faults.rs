@@ -150,13 +150,12 @@ fn a_late_answer_of_a_database_refuses_only_requests_that_have_waited_as_long_as
     postgres.settings();
     let relay = Relay::start(postgres.port);
     let home = format!("postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"}}", relay.port);
-    let store = store(&redis, "eu", &home).replace("    timeout: 2s\n", "    timeout: 1s\n");
-    let gateway = Gateway::start(&upstream, &(store + &rules(100)));
+    let gateway = Gateway::start(&upstream, &(store(&redis, "eu", &home) + &rules(100)));
     gateway.expect_logged("home is up");
-    relay.set(Answers::Late(Duration::from_millis(1200)));
+    relay.set(Answers::Late(Duration::from_millis(2400)));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| ask(&mut gateway.client(), "a").status);
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(1500));
         let second = scope.spawn(|| ask(&mut gateway.client(), "a").status);
         assert_eq!(first.join().unwrap(), 503);
         // The connection is given up, and made again in some round trips.

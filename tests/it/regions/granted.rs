@@ -135,16 +135,16 @@ fn a_gateway_whose_neighbour_asks_home_refuses_with_429_what_others_have_spent_m
     let (upstream, postgres, redis) = (Upstream::start(), Postgres::start(), Redis::start());
     postgres.settings();
     let relay = Relay::start(postgres.port);
-    relay.set(Answers::Late(FAR / 2));
+    relay.set(Answers::Late(Duration::from_millis(100)));
     let home = format!("postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"}}", relay.port);
     // A request can wait for little more than one answer of home.
-    let store = store(&redis, "eu", &home).replace("    timeout: 2s\n", "    timeout: 600ms\n");
+    let store = store(&redis, "eu", &home).replace("    timeout: 2s\n", "    timeout: 1500ms\n");
     let rules = "check: {allow: [unverified_key]}\nrules: [{name: rate, scope: global, limit_keys: [header:x-user], \
                  algorithm_config: {rate: 30/s, burst: 60}}]\n";
     let gateways = [(); 2].map(|()| Gateway::start(&upstream, &(store.clone() + rules)));
     gateways.iter().for_each(|gateway| gateway.expect_logged("home is up"));
     let answers: Vec<(u16, String)> = std::thread::scope(|scope| {
-        let end = now() + Duration::from_secs(6);
+        let end = now() + Duration::from_secs(10);
         let spending = (0..24).map(|number| {
             let mut client = gateways[usize::from(number % 8 == 0)].client();
             scope.spawn(move || {
