@@ -19,7 +19,7 @@ use super::jwks_tasks::JwksFetches;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
-use crate::gateway::state::lease_limits::{keeper_settings, purses};
+use crate::gateway::state::lease_limits::{claimed_purses, keeper_settings, purses};
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::{record_expiry, record_list};
@@ -183,7 +183,8 @@ impl Reload {
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             let snapshot = Snapshot::after(&before, config, &gateway.metrics, gateway.log_writers(), &gateway.clock);
             let [before, after] = [&before, &snapshot].map(|snapshot| purses(snapshot).collect::<LimitNumbers>());
-            let numbers = (before != after).then_some(NumberChange { before, after });
+            let claimed = claimed_purses(&snapshot);
+            let numbers = (before != after).then_some(NumberChange { before, after, claimed });
             (snapshot, restart_keys, changes, relog, warnings, numbers)
         });
         let Ok((snapshot, restart_keys, changes, relog, warnings, numbers)) = built.await else { return };

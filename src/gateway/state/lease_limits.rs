@@ -1,5 +1,6 @@
 //! Counts what a keeper of leases has done, at the limit to which the purses belong.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::snapshot::Snapshot;
@@ -35,6 +36,13 @@ pub(crate) fn purses(snapshot: &Snapshot) -> impl Iterator<Item = (LimitTag, Pur
         tagged.filter_map(purse).collect::<Vec<_>>()
     };
     snapshot.config.rules.limits().iter().flat_map(of_limit)
+}
+
+/// Returns the tags of the buckets of limits over several regions whose numbers may come from credentials.
+pub(crate) fn claimed_purses(snapshot: &Snapshot) -> HashSet<LimitTag> {
+    let limits = snapshot.config.rules.limits().iter();
+    let claimed = limits.filter(|limit| limit.claimed.is_some() && limit.purse().is_some());
+    claimed.flat_map(|limit| (0..).zip(&limit.variants).map(|(variant, _)| limit.tag(variant))).collect()
 }
 
 /// Counts an event of the keeper of leases.

@@ -101,8 +101,8 @@ impl AskedPurses {
     }
 
     /// Begins a round of at most `most` of the purses that are queued, if it is time. Half of it are low ones, which many new keys do not
-    /// keep out. Of those that are empty the newest come first: the others have waited in vain for so long that their requests would leave
-    /// before the answer.
+    /// keep out. Of those that are empty the newest come first: many others have waited for so long that their requests would leave before
+    /// the answer. But a quarter of the round are the oldest, for which new requests may wait as well.
     pub(super) fn begin(&mut self, now: Timestamp, most: usize) -> Vec<PurseDemand> {
         if self.next_call.is_none_or(|next| now < next) {
             return Vec::new();
@@ -111,6 +111,12 @@ impl AskedPurses {
         let of_low = most.saturating_sub(self.empty.len()).max(most.div_ceil(2));
         while begun.len() < of_low
             && let Some(key) = self.low.pop_front()
+        {
+            begun.extend(self.demand(key));
+        }
+        let of_oldest = most.min(begun.len() + most.div_ceil(4));
+        while begun.len() < of_oldest
+            && let Some(key) = self.empty.pop_front()
         {
             begun.extend(self.demand(key));
         }
@@ -189,9 +195,9 @@ mod tests {
         for key in 30..36 {
             asked.add_low(test_purse(key), Cost::ONE, NOW);
         }
-        assert_eq!(begin(&mut asked, 8), [30, 31, 32, 33, 20, 19, 18, 17]);
-        assert_eq!(begin(&mut asked, 8), [34, 35, 16, 15, 14, 13, 12, 11]);
-        assert_eq!(begin(&mut asked, 20), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(begin(&mut asked, 8), [30, 31, 32, 33, 1, 2, 20, 19]);
+        assert_eq!(begin(&mut asked, 8), [34, 35, 3, 4, 18, 17, 16, 15]);
+        assert_eq!(begin(&mut asked, 20), [5, 6, 7, 8, 9, 14, 13, 12, 11, 10]);
         assert_eq!((begin(&mut asked, 8), asked.next_call()), (vec![], None));
     }
 

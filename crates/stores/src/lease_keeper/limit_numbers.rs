@@ -25,6 +25,8 @@ impl FromIterator<(LimitTag, Purse)> for LimitNumbers {
 pub struct NumberChange {
     pub before: LimitNumbers,
     pub after: LimitNumbers,
+    /// The limits whose requests may bring numbers of their own: any numbers.
+    pub claimed: HashSet<LimitTag>,
 }
 
 impl NumberChange {
@@ -36,7 +38,7 @@ impl NumberChange {
         let was_in_file = self.before.0.get(tag).is_some_and(|before| before.contains(&numbers));
         match after.contains(&numbers) {
             true => Some(false),
-            false => was_in_file.then_some(true),
+            false => (was_in_file && !self.claimed.contains(tag)).then_some(true),
         }
     }
 }
@@ -58,14 +60,18 @@ mod tests {
         };
         let file =
             |limits: &[(u32, u64)]| limits.iter().map(|(tag, limit)| (LimitTag(*tag), of_limit(*limit))).collect();
-        let change =
-            NumberChange { before: file(&[(1, 10), (1, 20), (2, 10)]), after: file(&[(1, 10), (1, 30), (3, 10)]) };
+        let change = NumberChange {
+            before: file(&[(1, 10), (1, 20), (2, 10), (4, 10)]),
+            after: file(&[(1, 10), (1, 30), (3, 10), (4, 20)]),
+            claimed: HashSet::from([LimitTag(4)]),
+        };
         let retired = |tag, limit| {
             change.is_retired(&PurseBucket { key: BucketKey([1; 16]), purse: of_limit(limit), tag: LimitTag(tag) })
         };
         assert_eq!([10, 20, 30].map(|limit| retired(1, limit)), [Some(false), Some(true), Some(false)]);
         // The numbers of a request.
         assert_eq!((retired(1, 40), retired(3, 40)), (None, None));
+        assert_eq!((retired(4, 10), retired(4, 20)), (None, Some(false)));
         assert_eq!([10, 40].map(|limit| retired(2, limit)), [Some(true); 2]);
         assert_eq!(retired(3, 10), Some(false));
     }

@@ -16,7 +16,7 @@ mod used_purses;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -53,6 +53,9 @@ const RELOAD: Micros = Micros(10_000_000);
 
 /// How soon.
 const SOON: Micros = Micros(1_000_000);
+
+/// The most calls to home at a time. A reload can have many purses to return, on a connection that requests use too.
+const MOST_ROUNDS: usize = 32;
 
 /// The most purses in one call.
 const MOST_IN_CALL: usize = 128;
@@ -145,8 +148,8 @@ pub struct LeaseKeeper {
     asked: Mutex<AskedPurses>,
     used: UsedPurses,
     filled: Mutex<FilledPurses>,
-    /// Whether home has answered the last call, and refused all of it, as without memory.
-    is_refused: AtomicBool,
+    /// Until when home is expected to refuse words, as without memory, as a time of the clock. It has refused the last call.
+    refused_until: AtomicU64,
     /// The reloads that the task has not seen yet.
     changes: Mutex<Vec<NumberChange>>,
     /// Until when purses ask home again soon, as a time of the clock.
@@ -171,7 +174,7 @@ impl LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
         let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        let is_refused = AtomicBool::new(false);
+        let refused_until = AtomicU64::new(0);
         let (changes, asks_soon_until) = (Mutex::default(), AtomicU64::new(0));
         LeaseKeeper {
             region,
@@ -181,7 +184,7 @@ impl LeaseKeeper {
             asked,
             used,
             filled,
-            is_refused,
+            refused_until,
             changes,
             asks_soon_until,
             hooks,
@@ -281,7 +284,7 @@ impl LeaseKeeper {
         let mut rounds: JoinSet<RoundEnd> = JoinSet::new();
         let mut schedule = Schedule::default();
         // A home that does one call at a time gets the next round when the last one has ended. Meanwhile words gather for it.
-        let most_rounds = if self.home.is_serial() { 1 } else { usize::MAX };
+        let most_rounds = if self.home.is_serial() { 1 } else { MOST_ROUNDS };
         let mut waiting = RoundQueue::default();
         let mut pause = self.pause.subscribe();
         loop {
@@ -296,9 +299,8 @@ impl LeaseKeeper {
                 self.is_paused.send_replace(false);
             }
             let now = self.clock.now();
-            std::mem::take(&mut *self.changes.lock())
-                .into_iter()
-                .for_each(|change| schedule.change_numbers(change, now));
+            let changes = std::mem::take(&mut *self.changes.lock());
+            changes.into_iter().for_each(|change| schedule.change_numbers(change, now));
             self.used.take().into_iter().for_each(|purse| schedule.adopt(purse, now));
             let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
             let next = next.filter(|_| rounds.len() < most_rounds);

@@ -131,8 +131,8 @@ impl LeaseKeeper {
         for (PurseDemand { purse, .. }, reply) in asked.iter().zip(replies) {
             match reply {
                 Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
-                // Home has the word, and does not do it.
-                Some(_) if self.is_refused.load(Ordering::Relaxed) => {
+                // Another word is under way, and home has just refused words.
+                Some(_) if self.clock.now().0 < self.refused_until.load(Ordering::Relaxed) => {
                     self.asked.lock().end(&purse.key, AskAnswer::NoHome);
                 }
                 Some(_) => self.asked.lock().end(&purse.key, AskAnswer::UnderWay),
@@ -192,8 +192,10 @@ impl LeaseKeeper {
         let HomeCall { answers, fault, healed } = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
         self.events.send(LeaseEvent::Called { words: carried.len(), took, healed, fault });
-        let is_refusal = |answer: &Result<HomeAnswer, StoreError>| answer.is_err_and(|error| !error.is_lost_answer());
-        self.is_refused.store(answers.iter().all(is_refusal), Ordering::Relaxed);
+        let is_refusal = |answer: &Result<HomeAnswer, StoreError>| answer.is_err_and(StoreError::is_refusal);
+        let until =
+            if answers.iter().all(is_refusal) { self.clock.now().plus(self.settings.lock().timeout).0 } else { 0 };
+        self.refused_until.store(until, Ordering::Relaxed);
         let mut answered = Vec::new();
         for (one, answer) in carried.iter().zip(answers) {
             match answer {
@@ -303,11 +305,12 @@ impl LeaseKeeper {
         let mut waiting: Vec<(usize, BucketAct)> =
             carried.iter().enumerate().filter_map(|(place, one)| Some((place, act(one)?))).collect();
         let mut answers = vec![Err(StoreError::UnexpectedReply); carried.len()];
-        let mut healed = 0;
+        let (mut healed, mut is_sent) = (0, false);
         let until = self.clock.now().plus(settings.timeout);
         loop {
             let acts: Vec<BucketAct> = waiting.iter().map(|(_, act)| *act).collect();
             let done = self.home.act(&acts, until.since(self.clock.now())).await;
+            is_sent |= done.as_ref().err().is_none_or(|fault| !fault.is_unsent);
             let (results, fault) = match done {
                 Ok(done) => {
                     healed += done.healed;
@@ -326,6 +329,7 @@ impl LeaseKeeper {
                 let refusal = || Some(Fault::new(answers.first()?.err()?, "home has answered, and refused"));
                 let is_unanswered = answers.iter().all(Result::is_err);
                 let fault = is_unanswered.then(|| fault.or_else(refusal)).flatten();
+                let fault = fault.map(|fault| Fault { is_unsent: !is_sent, ..fault });
                 return HomeCall { answers, fault, healed };
             }
             // The end of the connection may not have been noticed yet.

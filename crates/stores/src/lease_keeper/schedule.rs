@@ -30,12 +30,15 @@ struct FilledPurse {
     held: Cost,
     /// The pause after the next look at a purse that no limit has any more. `None` for any other purse.
     retired: Option<Micros>,
+    /// Whether the next look is the first after a reload: it takes what lies in a retired purse though it was just used. A gateway that still
+    /// has the old file may go on using it afterwards.
+    is_first_look: bool,
 }
 
 impl FilledPurse {
     /// Returns the purse as one that no limit has any more, with its next look.
     fn retired(self, look_at: Timestamp) -> FilledPurse {
-        FilledPurse { look_at, retired: Some(LEAST_PAUSE), ..self }
+        FilledPurse { look_at, retired: Some(LEAST_PAUSE), is_first_look: false, ..self }
     }
 }
 
@@ -73,9 +76,9 @@ impl Schedule {
                 continue;
             }
             let look_at = known.map_or(at.plus(purse.purse.return_after()), |known| known.look_at);
-            let filled = FilledPurse { purse, look_at, ends, held, retired: None };
-            let is_retired = known.is_some_and(|known| known.retired.is_some()) || self.is_retired(&purse);
+            let filled = FilledPurse { purse, look_at, ends, held, retired: None, is_first_look: false };
             // A request that began before the reload has leased it.
+            let is_retired = self.is_retired(&purse);
             self.insert(if is_retired { filled.retired(at.plus(LEAST_PAUSE)) } else { filled });
             has_changed = true;
         }
@@ -88,7 +91,7 @@ impl Schedule {
                 // Requests that began before the reload may still use it.
                 Some(pause) if pause <= return_after.max(LEAST_PAUSE) => {
                     let (look_at, retired) = (at.plus(pause), Some(Micros(pause.0 * 2)));
-                    self.insert(FilledPurse { look_at, held, retired, ..known });
+                    self.insert(FilledPurse { look_at, held, retired, is_first_look: false, ..known });
                 }
                 None if !is_emptied && at < known.ends => {
                     self.insert(FilledPurse { look_at: at.plus(return_after.max(LEAST_PAUSE)), ..known });
@@ -106,7 +109,14 @@ impl Schedule {
         }
         let pause = purse.purse.return_after().max(LEAST_PAUSE);
         let ends = now.plus(Micros(pause.0.saturating_mul(ADOPTED)));
-        let filled = FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default(), retired: None };
+        let filled = FilledPurse {
+            purse,
+            look_at: now.plus(pause),
+            ends,
+            held: Cost::default(),
+            retired: None,
+            is_first_look: false,
+        };
         self.insert(if self.is_retired(&purse) { filled.retired(now.plus(LEAST_PAUSE)) } else { filled });
     }
 
@@ -116,7 +126,7 @@ impl Schedule {
             match change.is_retired(&filled.purse) {
                 Some(true) => {
                     self.looks.remove(&(filled.look_at, *key));
-                    *filled = filled.retired(now);
+                    *filled = FilledPurse { is_first_look: true, ..filled.retired(now) };
                     self.looks.insert((filled.look_at, *key));
                 }
                 Some(false) => filled.retired = None,
@@ -190,7 +200,11 @@ impl Schedule {
             self.looks.pop_first();
             // The purse stays among the filled ones, and is looked at again when the round has ended.
             due.surpluses.extend(self.filled.get(&key).map(|filled| {
-                let idle = if filled.retired.is_some() { Micros(0) } else { filled.purse.purse.return_after() };
+                let idle = match filled.retired {
+                    Some(_) if filled.is_first_look => Micros(0),
+                    Some(_) => LEAST_PAUSE,
+                    None => filled.purse.purse.return_after(),
+                };
                 (filled.purse, idle)
             }));
         }
@@ -216,6 +230,7 @@ mod tests {
     use ledger::algorithm::budget::SpentLimit;
     use ledger::algorithm::fixed_window::{FixedWindow, Window};
     use ledger::algorithm::lease::Purse;
+    use std::collections::HashSet;
 
     /// Returns the end of a round that has looked at these purses.
     fn end_of_looks(purses: Vec<(PurseBucket, Micros)>, at: Timestamp, is_emptied: bool) -> RoundEnd {
@@ -261,7 +276,7 @@ mod tests {
             ..RoundEnd::default()
         };
         schedule.add(fill(old, 0));
-        schedule.change_numbers(NumberChange { before: file(old), after: file(new) }, at(1));
+        schedule.change_numbers(NumberChange { before: file(old), after: file(new), claimed: HashSet::new() }, at(1));
         let mut looks = Vec::new();
         for second in 1..100 {
             let due = schedule.due(at(second)).surpluses;
@@ -274,10 +289,12 @@ mod tests {
         }
         let seconds: Vec<_> = looks.iter().map(|(second, ..)| *second).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 21, 22, 24, 28, 36]);
-        assert!(looks.iter().all(|(_, key, idle)| (*key, *idle) == (1, Micros(0))));
+        // After the first look, a purse that is still used stays.
+        let expected = |place: usize| (1, if place == 0 { Micros(0) } else { LEAST_PAUSE });
+        assert!(looks.iter().enumerate().all(|(place, (_, key, idle))| (*key, *idle) == expected(place)));
         // The numbers are in the file again.
         schedule.add(fill(old, 100));
-        schedule.change_numbers(NumberChange { before: file(new), after: file(old) }, at(100));
+        schedule.change_numbers(NumberChange { before: file(new), after: file(old), claimed: HashSet::new() }, at(100));
         let idle: Vec<_> = schedule.due(at(109)).surpluses.into_iter().map(|(_, idle)| idle).collect();
         assert_eq!(idle, [old.purse.return_after()]);
     }

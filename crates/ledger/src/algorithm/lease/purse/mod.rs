@@ -259,6 +259,11 @@ impl Purse {
         idle: Micros,
         now: Timestamp,
     ) -> Option<(StoredPurse, PurseReply)> {
+        // Nobody may know of the word: the reply of the act that wrote it was lost.
+        let is_late = |waiting: &PendingWord| waiting.kind == WordKind::Return && !waiting.is_too_early(now);
+        if let Some(waiting) = purse.waiting.filter(is_late) {
+            return self.again(purse, waiting, now);
+        }
         // A moment in the future is of a clock that was set back.
         let is_touched = purse.touched <= now && now.since(purse.touched) < idle;
         if purse.left == 0 || purse.waiting.is_some() || is_touched {
@@ -274,7 +279,7 @@ impl Purse {
 
     fn resend(&self, purse: StoredPurse, id: WordId, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
         let waiting = purse.waiting.filter(|waiting| WordId { number: purse.number, tag: waiting.tag } == id)?;
-        if waiting.mark <= now && now < waiting.until {
+        if waiting.is_too_early(now) {
             return None;
         }
         self.again(purse, waiting, now)

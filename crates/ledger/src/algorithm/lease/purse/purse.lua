@@ -101,6 +101,8 @@ local function resend(limit, purse, number, tag, now)
 end
 
 local function surplus(limit, purse, tag, idle, now)
+  -- Nobody may know of the word: the reply of the act that wrote it was lost.
+  if purse.kind == RETURN and not (purse.mark <= now and now < purse.till) then return again(limit, purse, now) end
   local is_touched = purse.touched <= now and now - purse.touched < idle
   if purse.left == 0 or purse.kind ~= 0 or is_touched then return NOTHING end
   local amount = purse.left
@@ -216,9 +218,10 @@ return {
   end,
 
   -- Undoes a charge after `undone_since`. Of a window it is of the same period: home has debited the amount, whatever was said since, and
-  -- the purse can hold a little more than the largest lease then. Of a token bucket, home does not know of it.
+  -- the purse can hold a little more than the largest lease then. Of a token bucket, home does not know of it. A charge after `touched` is
+  -- not in this bucket: its node has lost it, or another node with another clock made it.
   undo = function(limit, bucket, cost, charged, now)
-    if charged <= bucket.undone_since or charged > now or bucket.ends <= now then return false end
+    if charged <= bucket.undone_since or charged > bucket.touched or bucket.ends <= now then return false end
     local back = share_twin and min(cost, bucket.debt) or 0
     if back > 0 then
       -- The share may be of another period, unless this was the last charge.

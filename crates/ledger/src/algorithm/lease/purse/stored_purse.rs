@@ -58,6 +58,13 @@ pub(super) struct PendingWord {
     pub tries: u64,
 }
 
+impl PendingWord {
+    /// Whether it is too early to send the word again.
+    pub(super) fn is_too_early(&self, now: Timestamp) -> bool {
+        self.mark <= now && now < self.until
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredPurse {
     pub number: u64,
@@ -206,7 +213,7 @@ impl StoredPurse {
         }
     }
 
-    /// Lets no charge up to `now` be undone, nor one before the clock was set back.
+    /// Lets no charge up to `now` be undone, nor the last one before the clock was set back.
     pub(super) fn undo_from(&mut self, now: Timestamp) {
         self.undone_since = now.max(self.touched);
     }
