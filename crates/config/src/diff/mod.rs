@@ -160,31 +160,41 @@ impl Config {
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
-        let home = self.home_after(before);
+        let home = self.home_after(before.home.as_ref());
         // New tokens are applied, another socket needs a restart.
         let is_kept = self.admin_socket() == before.admin_socket();
         let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
         (Config { listeners, store, home, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
     }
 
-    /// Returns why a process that began without a home for limits over several regions cannot use this configuration. `None` if no
-    /// limit of it needs a home.
-    pub fn needs_home_at_start(&self) -> Option<Problem> {
-        let needs = self.rules.limits().iter().any(|limit| limit.purse().is_some());
-        needs.then(|| Problem {
+    /// Returns why a process with this home, or without one, cannot use this configuration: its limits over several regions need
+    /// another home. `None` if it can.
+    pub fn needs_restart_for_home(&self, running: Option<&Home>) -> Option<Problem> {
+        if !self.rules.limits().iter().any(|limit| limit.purse().is_some()) {
+            return None;
+        }
+        let stays = "must stay as it was at the start of the process, since limits with `scope: global` live there";
+        let (path, what) = match (running, &self.home) {
+            (None, _) => ("store.home", "`scope: global` needs a home from the start of the process"),
+            (Some(running), Some(home)) if !running.store.has_same_buckets(&home.store) => ("store.home", stays),
+            (Some(running), Some(home)) if running.region != home.region => ("store.home.region", stays),
+            _ => return None,
+        };
+        let (path, what) = (path.to_owned(), what.to_owned());
+        Some(Problem {
             file: None,
             position: None,
-            path: "store.home".to_owned(),
-            what: "`scope: global` needs a home from the start of the process".to_owned(),
+            path,
+            what,
             hint: Some("restart the gateway with this file".to_owned()),
         })
     }
 
-    /// Returns the home in force after this configuration has replaced `before` without a restart.
-    fn home_after(&self, before: &Config) -> Option<Home> {
-        match (&before.home, &self.home) {
+    /// Returns the home in force after this configuration has replaced one with this home without a restart.
+    pub fn home_after(&self, before: Option<&Home>) -> Option<Home> {
+        match (before, &self.home) {
             (Some(home), Some(newer)) => Some(home.with_reload_of(newer)),
-            (before, _) => before.clone(),
+            (before, _) => before.cloned(),
         }
     }
 }

@@ -90,7 +90,7 @@ pub struct Home {
 
 impl Home {
     /// Returns the home in force after a reload of a file with `newer` in place of this one. Another store, or another region of this
-    /// gateway, needs a restart. So does another `timeout`.
+    /// gateway, needs a restart, and is only accepted without limits that live at home. So does another `timeout`.
     pub(crate) fn with_reload_of(&self, newer: &Home) -> Home {
         match self.store.has_same_buckets(&newer.store) && self.region == newer.region {
             true => Home { store: self.store.with_login_of(&newer.store), timeout: self.timeout, ..newer.clone() },
