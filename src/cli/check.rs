@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// The file in force. Lists what the new file changes: limits whose buckets are reset, limits with other numbers, removed
-    /// limits, routes and upstreams, and keys that need a restart
+    /// limits, routes and upstreams, `store.home`, and keys that need a restart
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any
@@ -56,6 +56,8 @@ struct Findings {
     routes: Vec<String>,
     /// The upstreams that are added, removed or changed.
     upstreams: Vec<String>,
+    /// What has changed in `store.home`.
+    home: Vec<String>,
     /// The limits that the new file no longer has.
     gone: Vec<String>,
     /// The keys of the configuration that were changed and need a restart.
@@ -98,6 +100,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             page.lines(findings.gone.iter().map(|gone| format!("gone: {gone}")));
             page.lines(findings.routes.iter().map(|changed| format!("routes changed: {changed}")));
             page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
+            page.lines(findings.home.iter().map(|changed| format!("home changed: {changed}")));
             page.lines(findings.restart.iter().map(|key| format!("needs a restart: {key}")));
             if !findings.warnings.warnings.is_empty() {
                 errors.report(findings.warnings.report(), Colour::Yellow, ColourMode::of_errors());
@@ -136,6 +139,7 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
         kept: config.changed_limits(&before),
         routes: config.changed_routes(&before),
         upstreams: config.changed_upstreams(&before),
+        home: config.changed_home(&before),
         gone: config.gone_limits(&before),
         restart: config.restart_keys(&before),
         denied_without_store,
@@ -152,8 +156,8 @@ fn denied_without_store(config: &Config) -> Vec<String> {
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file().display().to_string();
-    let mut lists = [const { Vec::<Value>::new() }; 9];
-    let [problems, warnings, resets, kept, routes, upstreams, gone, restart, denied] = &mut lists;
+    let mut lists = [const { Vec::<Value>::new() }; 10];
+    let [problems, warnings, resets, kept, routes, upstreams, home, gone, restart, denied] = &mut lists;
     match findings {
         Err(found) => {
             problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem)));
@@ -166,6 +170,7 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
             kept.extend(found.kept.iter().map(|changed| Value::from(changed.to_string())));
             routes.extend(found.routes.iter().map(|changed| Value::from(changed.as_str())));
             upstreams.extend(found.upstreams.iter().map(|changed| Value::from(changed.as_str())));
+            home.extend(found.home.iter().map(|changed| Value::from(changed.as_str())));
             gone.extend(found.gone.iter().map(|limit| Value::from(limit.as_str())));
             restart.extend(found.restart.iter().map(|key| Value::from(*key)));
             denied.extend(found.denied_without_store.iter().map(|limit| Value::from(limit.as_str())));
@@ -174,7 +179,7 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
     let ok = verdict == Verdict::Pass;
     json!({
         "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept,
-        "routes": routes, "upstreams": upstreams, "gone": gone, "needs_restart": restart,
+        "routes": routes, "upstreams": upstreams, "home": home, "gone": gone, "needs_restart": restart,
         "denied_without_store": denied
     })
 }

@@ -91,7 +91,7 @@ fn check_prints_one_json_document_with_json() {
     let none: [(); 0] = [];
     assert_eq!(
         json(&[&good]),
-        serde_json::json!({"file": good, "ok": true, "problems": none, "warnings": none, "starts_anew": none, "kept": none, "routes": none, "upstreams": none, "gone": none, "needs_restart": none,
+        serde_json::json!({"file": good, "ok": true, "problems": none, "warnings": none, "starts_anew": none, "kept": none, "routes": none, "upstreams": none, "home": none, "gone": none, "needs_restart": none,
             "denied_without_store": none})
     );
     let (_directory, unwise) =

@@ -149,6 +149,12 @@ impl Config {
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
+    /// Returns what has changed in `store.home` since `before` and takes effect with a reload.
+    pub fn changed_home(&self, before: &Config) -> Vec<String> {
+        let homes = before.home.as_ref().zip(self.home.as_ref());
+        homes.map_or_else(Vec::new, |(before, after)| before.changes(after))
+    }
+
     /// Returns this configuration with the values of `before` for keys that need a restart, and the names of the
     /// changed keys among these. A new certificate is used only if it is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
@@ -379,6 +385,31 @@ mod tests {
         let alone = config("store: {redis: {url: \"redis://a\"}}\n");
         assert_eq!(alone.restart_keys(&before), ["store.home"]);
         assert_eq!(before.restart_keys(&alone), ["store.home"]);
+    }
+
+    #[test]
+    fn other_leases_and_another_return_after_are_named_as_such() {
+        let file = |home: &str, lease: &str| {
+            let home = format!("home: {{redis: {{url: \"redis://b\"}}, region: eu, {home}}}");
+            config(&format!(
+                "store: {{redis: {{url: \"redis://a\"}}, {home}}}\nrules: [{{name: a, scope: global, {lease}limit_keys: [host], \
+                 algorithm_config: {{rps: 9, burst: 400}}, overrides: {{x: {{burst: 80}}, y: {{limit: unlimited}}}}}}]"
+            ))
+        };
+        let check = |after: &Config, limits: &[&str], home: &[&str]| {
+            let before = file("regions: [eu, us]", "");
+            let found: Vec<String> = after.changed_limits(&before).iter().map(ChangedLimit::to_string).collect();
+            assert_eq!(found, limits);
+            assert_eq!(after.changed_home(&before), home);
+        };
+        let lease =
+            |is| format!("policy default, limit a: the largest lease was 100, is {is}; what was spent stays spent");
+        check(&file("regions: [eu, us]", ""), &[], &[]);
+        check(&file("regions: [eu, us], return_after: 9s", ""), &[], &["return_after was unset, is 9s"]);
+        check(&file("regions: [eu, us], on_failure: local", ""), &[], &["on_failure was deny, is local"]);
+        check(&file("regions: [eu, us]", "lease: {share: 10%}, "), &[&lease(40)], &[]);
+        let regions = "regions was [eu, us], is [eu, us, ap, sa]";
+        check(&file("regions: [eu, us, ap, sa]", ""), &[&lease(80)], &[regions]);
     }
 
     #[test]
