@@ -393,7 +393,7 @@ mod tests {
             let home = format!("home: {{redis: {{url: \"redis://b\"}}, region: eu, {home}}}");
             config(&format!(
                 "store: {{redis: {{url: \"redis://a\"}}, {home}}}\nrules: [{{name: a, scope: global, {lease}limit_keys: [host], \
-                 algorithm_config: {{rps: 9, burst: 400}}, overrides: {{x: {{burst: 80}}, y: {{limit: unlimited}}}}}}]"
+                 algorithm_config: {{rps: 9, burst: 400}}, overrides: {{x: {{rps: 9, burst: 80}}, y: {{limit: unlimited}}}}}}]"
             ))
         };
         let check = |after: &Config, limits: &[&str], home: &[&str]| {
