@@ -9,13 +9,13 @@ use super::failure::Failure;
 use super::output;
 use super::output::{Colour, ColourMode, Page};
 use base::time::Clock;
-use config::Config;
 use config::diff::Reset;
 use config::problem::{Problem, Problems, Purpose};
 use config::warning::{Warning, Warnings};
+use config::{Config, HomeFailure};
 use rules::number_changes::ChangedLimit;
 use rules::rule::{Mode, OnStoreFailure};
-use rules::without_store::named_without_store;
+use rules::without_store::{named_without_home, named_without_store};
 
 const EXAMPLE: &str = "\
 Example: put a new file into use if it is valid, and list the limits whose buckets it resets, and those with other numbers.
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// The file in force. Lists what the new file changes: limits whose buckets are reset, limits with other numbers, removed
-    /// limits, routes and upstreams, and keys that need a restart
+    /// limits, routes and upstreams, `store.home`, and keys that need a restart
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any
@@ -56,12 +56,16 @@ struct Findings {
     routes: Vec<String>,
     /// The upstreams that are added, removed or changed.
     upstreams: Vec<String>,
+    /// What has changed in `store.home`.
+    home: Vec<String>,
     /// The limits that the new file no longer has.
     gone: Vec<String>,
     /// The keys of the configuration that were changed and need a restart.
     restart: Vec<&'static str>,
     /// The enforced limits that answer 503 while the store gives no answer.
     denied_without_store: Vec<String>,
+    /// The enforced limits that answer 503 beyond their leases while home gives no answer.
+    denied_without_home: Vec<String>,
 }
 
 /// Whether a command found no problem.
@@ -98,6 +102,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             page.lines(findings.gone.iter().map(|gone| format!("gone: {gone}")));
             page.lines(findings.routes.iter().map(|changed| format!("routes changed: {changed}")));
             page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
+            page.lines(findings.home.iter().map(|changed| format!("home changed: {changed}")));
             page.lines(findings.restart.iter().map(|key| format!("needs a restart: {key}")));
             if !findings.warnings.warnings.is_empty() {
                 errors.report(findings.warnings.report(), Colour::Yellow, ColourMode::of_errors());
@@ -105,6 +110,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             let denied: Vec<&str> = findings.denied_without_store.iter().map(String::as_str).collect();
             let denied = named_without_store(&denied, OnStoreFailure::Deny);
             page.lines(denied.map(|denied| format!("while the store is away: {denied}")));
+            let denied: Vec<&str> = findings.denied_without_home.iter().map(String::as_str).collect();
+            page.lines(named_without_home(&denied, false).map(|denied| format!("while home is away: {denied}")));
             if verdict == Verdict::Pass {
                 page.painted_line("ok", Colour::Green, ColourMode::of_output());
             }
@@ -126,8 +133,9 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
     let config = Config::examine(arguments.file(), purpose)?;
     let warnings = config.warnings.at(Clock::system().wall());
     let denied_without_store = denied_without_store(&config);
+    let denied_without_home = denied_without_home(&config);
     let Some(before) = &arguments.against else {
-        return Ok(Findings { warnings, denied_without_store, ..Findings::default() });
+        return Ok(Findings { warnings, denied_without_store, denied_without_home, ..Findings::default() });
     };
     let before = Config::examine(before, Purpose::Examine)?;
     Ok(Findings {
@@ -136,9 +144,11 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
         kept: config.changed_limits(&before),
         routes: config.changed_routes(&before),
         upstreams: config.changed_upstreams(&before),
+        home: config.changed_home(&before),
         gone: config.gone_limits(&before),
         restart: config.restart_keys(&before),
         denied_without_store,
+        denied_without_home,
     })
 }
 
@@ -150,10 +160,18 @@ fn denied_without_store(config: &Config) -> Vec<String> {
     limits.map(|limit| limit.name.clone()).collect()
 }
 
+/// Returns the names of the enforced limits over several regions, if home has `on_failure: deny`.
+fn denied_without_home(config: &Config) -> Vec<String> {
+    let denies = config.home.as_ref().is_some_and(|home| home.on_failure == HomeFailure::Deny);
+    let limits = config.rules.limits().iter();
+    let global = limits.filter(|limit| denies && limit.mode == Mode::Enforce && limit.purse().is_some());
+    global.map(|limit| limit.name.clone()).collect()
+}
+
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file().display().to_string();
-    let mut lists = [const { Vec::<Value>::new() }; 9];
-    let [problems, warnings, resets, kept, routes, upstreams, gone, restart, denied] = &mut lists;
+    let mut lists = [const { Vec::<Value>::new() }; 11];
+    let [problems, warnings, resets, kept, routes, upstreams, home, gone, restart, denied, without_home] = &mut lists;
     match findings {
         Err(found) => {
             problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem)));
@@ -166,16 +184,18 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
             kept.extend(found.kept.iter().map(|changed| Value::from(changed.to_string())));
             routes.extend(found.routes.iter().map(|changed| Value::from(changed.as_str())));
             upstreams.extend(found.upstreams.iter().map(|changed| Value::from(changed.as_str())));
+            home.extend(found.home.iter().map(|changed| Value::from(changed.as_str())));
             gone.extend(found.gone.iter().map(|limit| Value::from(limit.as_str())));
             restart.extend(found.restart.iter().map(|key| Value::from(*key)));
             denied.extend(found.denied_without_store.iter().map(|limit| Value::from(limit.as_str())));
+            without_home.extend(found.denied_without_home.iter().map(|limit| Value::from(limit.as_str())));
         }
     }
     let ok = verdict == Verdict::Pass;
     json!({
         "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept,
-        "routes": routes, "upstreams": upstreams, "gone": gone, "needs_restart": restart,
-        "denied_without_store": denied
+        "routes": routes, "upstreams": upstreams, "home": home, "gone": gone, "needs_restart": restart,
+        "denied_without_store": denied, "denied_without_home": without_home
     })
 }
 

@@ -125,11 +125,12 @@ impl CompiledLimit {
         self.overrides.is_unlimited(variant)
     }
 
-    /// Returns whether the overrides of both limits give the same settings to the same values, in any order.
+    /// Returns whether the overrides of both limits give the same settings to the same values, in any order. What a region leases of
+    /// them is no setting of an override.
     pub(crate) fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
         let numbers = |limit: &CompiledLimit, variant: u32| {
             let limited = !limit.is_unlimited(variant);
-            limited.then(|| limit.variants.get(usize::try_from(variant).ok()?).copied()).flatten()
+            limited.then(|| Some(limit.variants.get(usize::try_from(variant).ok()?)?.in_one_region())).flatten()
         };
         let same = |ours, theirs| {
             self.is_unlimited(ours) == other.is_unlimited(theirs) && numbers(self, ours) == numbers(other, theirs)

@@ -24,6 +24,8 @@ pub enum NumberChange {
     Own { was: String, is: String, what_stays: &'static str },
     /// Only the settings of the limit's overrides have changed.
     Overrides,
+    /// Only the largest lease of a limit over several regions has changed.
+    Lease { was: String, is: String },
 }
 
 impl fmt::Display for ChangedLimit {
@@ -33,6 +35,9 @@ impl fmt::Display for ChangedLimit {
         match &self.change {
             NumberChange::Own { was, is, what_stays } => write!(f, "was {was}, is {is}; {what_stays}"),
             NumberChange::Overrides => f.write_str("overrides have other numbers; what was spent stays spent"),
+            NumberChange::Lease { was, is } => {
+                write!(f, "the largest lease was {was}, is {is}; what was spent stays spent")
+            }
         }
     }
 }
@@ -75,7 +80,12 @@ fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange>
         let what_stays = what_stays(&one?, &other?);
         return Some(NumberChange::Own { was, is, what_stays });
     }
-    (!before.has_overrides_of(after)).then_some(NumberChange::Overrides)
+    if !before.has_overrides_of(after) {
+        return Some(NumberChange::Overrides);
+    }
+    let [was, is] = [before, after].map(|limit| limit.purse().map(|purse| limit.unit().amount(purse.largest())));
+    let (was, is) = (was?.to_string(), is?.to_string());
+    (was != is).then_some(NumberChange::Lease { was, is })
 }
 
 #[cfg(test)]

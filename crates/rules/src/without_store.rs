@@ -1,4 +1,5 @@
-//! Says in words what the limits do while the store gives no answer, by their `on_store_failure`.
+//! Says in words what the limits do while the store gives no answer, by their `on_store_failure`, and what those over several regions do
+//! while home gives none.
 
 use super::compiled_limit::CompiledLimit;
 use super::rule::{Mode, OnStoreFailure};
@@ -35,7 +36,23 @@ const MOST_NAMED: usize = 5;
 /// Returns what these limits do, with their names: `one, two and three answer 503 (on_store_failure: deny)`. `None` without
 /// a limit.
 pub fn named_without_store(names: &[&str], treatment: OnStoreFailure) -> Option<String> {
-    let named = match names {
+    Some(format!("{} {} (on_store_failure: {})", listed(names)?, treatment.words(names.len()), treatment.name()))
+}
+
+/// Returns what these limits over several regions do while their home is away, with their names. `None` without a limit.
+pub fn named_without_home(names: &[&str], has_share: bool) -> Option<String> {
+    let words = match (has_share, names.len()) {
+        (false, 1) => "answers 503 beyond its lease (store.home.on_failure: deny)",
+        (false, _) => "answer 503 beyond their leases (store.home.on_failure: deny)",
+        (true, 1) => "decides by this region's share (store.home.on_failure: local)",
+        (true, _) => "decide by this region's share (store.home.on_failure: local)",
+    };
+    Some(format!("{} {words}", listed(names)?))
+}
+
+/// Lists a few names, and counts the others. `None` without a name.
+fn listed(names: &[&str]) -> Option<String> {
+    Some(match names {
         [] => return None,
         [one] => (*one).to_owned(),
         [first @ .., last] if names.len() <= MOST_NAMED => format!("{} and {last}", first.join(", ")),
@@ -43,8 +60,7 @@ pub fn named_without_store(names: &[&str], treatment: OnStoreFailure) -> Option<
             let shown = names.get(..MOST_NAMED).unwrap_or(names).join(", ");
             format!("{shown} and {} more", names.len() - MOST_NAMED)
         }
-    };
-    Some(format!("{named} {} (on_store_failure: {})", treatment.words(names.len()), treatment.name()))
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::report::{Answer, Verdict, all, is_of_body};
 use crate::gateway::bucket_levels::Levels;
 use base::time::{Micros, Timestamp};
 use base::waiting_time::WaitingTime;
-use config::{Config, Listener, RefuseWith};
+use config::{Config, HomeFailure, Listener, RefuseWith};
 use decision::order_of_answers::RulesDecision;
 use decision::refusal::Refusal;
 use decision::speaking_limit::{awaits_home, refusal, refusing, speaker};
@@ -19,7 +19,7 @@ use rules::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome}
 use rules::rule::{OnStoreFailure, Otherwise};
 use rules::rule_set::CompiledLimit;
 use rules::settled_price::Unit;
-use rules::without_store::named_without_store;
+use rules::without_store::{named_without_home, named_without_store};
 
 pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
@@ -139,6 +139,7 @@ pub(super) fn by_rules(
                 None => without_levels(&plan, config),
             };
             answer.words.extend(without_store(&plan, config));
+            answer.words.extend(without_home(&plan, config));
             answer
         }
     }
@@ -190,6 +191,14 @@ fn without_store(plan: &Plan, config: &Config) -> Option<String> {
         named_without_store(&with.map(|limit| &*limit.name).collect::<Vec<_>>(), treatment)
     });
     done.map(|done| format!("while the store is away: {done}"))
+}
+
+/// Describes what the limits over several regions do about the request while home gives no answer.
+fn without_home(plan: &Plan, config: &Config) -> Option<String> {
+    let has_share = config.home.as_ref()?.on_failure == HomeFailure::Local;
+    let limits = plan.enforced.iter().filter_map(|charge| config.rules.limit(charge.limit));
+    let global: Vec<&str> = limits.filter(|limit| limit.purse().is_some()).map(|limit| &*limit.name).collect();
+    Some(format!("while home is away: {}", named_without_home(&global, has_share)?))
 }
 
 fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {

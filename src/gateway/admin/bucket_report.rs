@@ -278,6 +278,10 @@ impl BucketReport<'_> {
                 format!("; a request of {cost} asks home first")
             }
             Some(Micros(0)) => String::new(),
+            // Home is known to be short. When it can pay again is not known here.
+            Some(wait) if level.purse.is_some() => {
+                format!("; a request of {cost} asks home again in {}", WaitingTime(wait))
+            }
             Some(wait) => {
                 let moment = self.before.at.date.plus(wait);
                 let printed = || limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());

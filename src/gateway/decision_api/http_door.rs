@@ -56,7 +56,7 @@ pub(super) async fn answer(
         _ => RequestPurpose::Ordinary,
     };
     let caller = call.caller();
-    let patience = Patience::AtOnce { answer_within: settings.answer_within };
+    let patience = Patience::AtOnce { answer_within: settings.answer_within_at(Door::Http) };
     // `Right`, because the client's TLS connection ends at the other proxy and cannot be compared with the host here.
     let (at, direction) = (call.started, Direction::Right);
     let arrival = Arrival { worker: api.worker, at, caller, direction, purpose, patience, hold: None };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
 use config::problem::{Problem, Problems};
-use config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
+use config::{API_KEYS_FILE, Config, Home, ListSize, LoadedConfig, Source};
 use identity::api_keys::ApiKeys;
 
 /// The result of a check of the configuration files.
@@ -37,8 +37,8 @@ pub(crate) struct ConfigWatch {
     api_keys: Option<Arc<ApiKeys>>,
     /// The file of API keys, if the last configuration was rejected because the file had lost too many keys.
     shrunk_keys: Option<PathBuf>,
-    /// Whether this process has a home for limits over several regions. It stays as it was at the start.
-    has_home: bool,
+    /// The home of limits over several regions, if this process has one. Its store and region stay as they were at the start.
+    home: Option<Home>,
 }
 
 impl ConfigWatch {
@@ -54,7 +54,7 @@ impl ConfigWatch {
             lists: config.remarks.lists.clone(),
             api_keys: config.api_keys.clone(),
             shrunk_keys: None,
-            has_home: config.home.is_some(),
+            home: config.home.clone(),
         })
     }
 
@@ -87,7 +87,7 @@ impl ConfigWatch {
             Err(problems) => is_new.then_some(ConfigChange::Invalid(problems)),
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
-                if let Some(problem) = config.needs_home_at_start().filter(|_| !self.has_home) {
+                if let Some(problem) = config.needs_restart_for_home(self.home.as_ref()) {
                     return is_new.then(|| ConfigChange::Invalid(self.problems(vec![problem])));
                 }
                 if let Some(problems) = self.shrunk_lists(&config) {
@@ -99,6 +99,7 @@ impl ConfigWatch {
                 }
                 self.lists.clone_from(&config.remarks.lists);
                 self.api_keys.clone_from(&config.api_keys);
+                self.home = config.home_after(self.home.as_ref());
                 self.in_force.clone_from(&self.sources);
                 Some(ConfigChange::Changed(Box::new(config)))
             }
@@ -228,6 +229,41 @@ mod tests {
         let (mut watch, file) = watched(folder.path(), &file_with(""));
         std::fs::write(&file, format!("upstream: http://b\n{}", file_with("scope: global, "))).unwrap();
         assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Changed(_))));
+    }
+
+    #[test]
+    fn limits_over_several_regions_do_not_move_by_a_reload() {
+        let file_with = |home: &str, scope: &str| {
+            let store =
+                format!("store: {{redis: {{url: \"redis://a\"}}, gateways: 1, home: {{{home}, regions: [eu, us]}}}}");
+            format!(
+                "upstream: http://b\n{store}\nrules: [{{name: a, {scope}limit_keys: [], algorithm_config: {{rate: 90/s}}}}]\n"
+            )
+        };
+        let (here, global) = ("redis: {url: \"redis://b\"}, region: eu", "scope: global, ");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.yaml");
+        std::fs::write(&file, file_with(here, global)).unwrap();
+        let LoadedConfig { config, sources, .. } = LoadedConfig::from(&file);
+        let mut watch = ConfigWatch::new(sources, &config.unwrap()).unwrap();
+        let mut reload = |home: &str, scope: &str| {
+            std::fs::write(&file, file_with(home, scope)).unwrap();
+            match watch.check(Trigger::Operator) {
+                Some(ConfigChange::Changed(_)) => String::new(),
+                Some(ConfigChange::Invalid(problems)) => problems.problems[0].path.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (moved, path) in [
+            ("redis: {url: \"redis://c\"}, region: eu, on_failure: local", "store.home"),
+            ("redis: {url: \"redis://b\"}, region: us, return_after: 9s", "store.home.region"),
+        ] {
+            assert_eq!(reload(moved, global), path);
+            // Without such limits, nothing moves. And the home that stays is that of the start.
+            assert_eq!(reload(moved, ""), "");
+            assert_eq!(reload(moved, global), path);
+            assert_eq!(reload(&format!("{here}, on_failure: local"), global), "");
+        }
     }
 
     #[test]

@@ -57,6 +57,36 @@ fn explain_says_what_becomes_of_a_request_without_the_store() {
 }
 
 #[test]
+fn check_and_explain_say_what_limits_over_several_regions_do_without_home() {
+    let home = |on_failure: &str| {
+        let home = format!(
+            "{{redis: {{url: \"redis://127.0.0.1:2\"}}, region: eu, regions: [eu, us], on_failure: {on_failure}}}"
+        );
+        let file = file(&SHARED.replace("gateways: 2", &format!("gateways: 2, home: {home}")));
+        let text = std::fs::read_to_string(file.path()).unwrap().replace("{name: help,", "{name: help, scope: global,");
+        std::fs::write(file.path(), text).unwrap();
+        file
+    };
+    for (on_failure, checked, explained) in [
+        (
+            "deny",
+            "while home is away: help answers 503 beyond its lease (store.home.on_failure: deny)\n",
+            "help answers 503 beyond its lease (store.home.on_failure: deny)",
+        ),
+        ("local", "", "help decides by this region's share (store.home.on_failure: local)"),
+    ] {
+        let file = home(on_failure);
+        let path = file.path().to_str().unwrap();
+        let found = tollgate(&["check", path]).out;
+        let after_store = found.split_once("(on_store_failure: deny)\n").unwrap().1;
+        assert_eq!(after_store, format!("{checked}ok\n"));
+        let explained_help = tollgate(&["explain", "-c", path, "/help"]).out;
+        assert_eq!(explained_help.lines().last(), Some(&*format!("while home is away: {explained}")));
+        assert!(!tollgate(&["explain", "-c", path, "/"]).out.contains("while home is away"));
+    }
+}
+
+#[test]
 fn the_log_and_the_status_page_say_what_limits_do_without_the_store() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let rules = "rules:

@@ -19,15 +19,26 @@ fn a_reload_with_a_larger_limit_keeps_what_was_spent() {
 }
 
 #[test]
-fn another_region_needs_a_restart_and_other_regions_come_with_a_reload() {
+fn a_file_with_another_region_or_home_is_rejected_and_other_regions_come_with_a_reload() {
     let (upstream, home, redis) = (Upstream::start(), Redis::start(), Redis::start());
     let text = store(&redis, "eu", &on_redis(home.port)) + &rules(20);
     let gateway = Gateway::start(&upstream, &text);
     gateway.reload(&upstream, &text.replace("[eu, us, ap]", "[eu, us]"));
     assert!(!gateway.has_logged("take effect only after a restart"));
-    gateway.reload(&upstream, &text.replace("region: eu", "region: us"));
-    gateway.expect_logged("take effect only after a restart");
-    assert_eq!(ask(&mut gateway.client(), "a").status, 200);
+    let right = std::fs::read_to_string(gateway.file("gateway.yaml")).unwrap();
+    let moved = [
+        ("store.home.region", right.replace("region: eu", "region: us").replace("[eu, us]", "[eu, us, ap]")),
+        ("store.home", right.replace(&on_redis(home.port), &on_redis(redis.port)).replace("[eu, us]", "[eu]")),
+    ];
+    for (key, file) in moved {
+        gateway.replace("gateway.yaml", &file);
+        gateway.signal("HUP");
+        gateway.expect_logged(&format!("{key}: must stay as it was at the start of the process"));
+        assert_eq!(ask(&mut gateway.client(), "a").status, 200);
+    }
+    gateway.replace("gateway.yaml", &right);
+    gateway.signal("HUP");
+    gateway.expect_logged("configuration is unchanged");
 }
 
 #[test]

@@ -59,6 +59,18 @@ fn what_is_left_is_not_known_before_home_was_heard() {
 }
 
 #[test]
+fn of_a_home_that_has_nothing_is_said_when_it_is_asked_again() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(3), &upstream);
+    let mut client = region.gateway.client();
+    while ask(&mut client, "a").status == 200 {}
+    assert_eq!(upstream.count(), 3);
+    let show = ["show", "year", "header:x-user=a"];
+    says(&region.gateway, &show, 0, "  0 left of 3, full in ");
+    says(&region.gateway, &show, 0, "; a request of 1 asks home again in ");
+}
+
+#[test]
 fn the_bucket_at_home_is_shown_and_raised_and_not_found_by_a_name() {
     let (upstream, home) = (Upstream::start(), Redis::start());
     let region = Region::start("eu", home.port, &rules(100), &upstream);

@@ -149,6 +149,12 @@ impl Config {
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
+    /// Returns what has changed in `store.home` since `before` and takes effect with a reload.
+    pub fn changed_home(&self, before: &Config) -> Vec<String> {
+        let homes = before.home.as_ref().zip(self.home.as_ref());
+        homes.map_or_else(Vec::new, |(before, after)| before.changes(after))
+    }
+
     /// Returns this configuration with the values of `before` for keys that need a restart, and the names of the
     /// changed keys among these. A new certificate is used only if it is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
@@ -160,31 +166,41 @@ impl Config {
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
-        let home = self.home_after(before);
+        let home = self.home_after(before.home.as_ref());
         // New tokens are applied, another socket needs a restart.
         let is_kept = self.admin_socket() == before.admin_socket();
         let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
         (Config { listeners, store, home, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
     }
 
-    /// Returns why a process that began without a home for limits over several regions cannot use this configuration. `None` if no
-    /// limit of it needs a home.
-    pub fn needs_home_at_start(&self) -> Option<Problem> {
-        let needs = self.rules.limits().iter().any(|limit| limit.purse().is_some());
-        needs.then(|| Problem {
+    /// Returns why a process with this home, or without one, cannot use this configuration: its limits over several regions need
+    /// another home. `None` if it can.
+    pub fn needs_restart_for_home(&self, running: Option<&Home>) -> Option<Problem> {
+        if !self.rules.limits().iter().any(|limit| limit.purse().is_some()) {
+            return None;
+        }
+        let stays = "must stay as it was at the start of the process, since limits with `scope: global` live there";
+        let (path, what) = match (running, &self.home) {
+            (None, _) => ("store.home", "`scope: global` needs a home from the start of the process"),
+            (Some(running), Some(home)) if !running.store.has_same_buckets(&home.store) => ("store.home", stays),
+            (Some(running), Some(home)) if running.region != home.region => ("store.home.region", stays),
+            _ => return None,
+        };
+        let (path, what) = (path.to_owned(), what.to_owned());
+        Some(Problem {
             file: None,
             position: None,
-            path: "store.home".to_owned(),
-            what: "`scope: global` needs a home from the start of the process".to_owned(),
+            path,
+            what,
             hint: Some("restart the gateway with this file".to_owned()),
         })
     }
 
-    /// Returns the home in force after this configuration has replaced `before` without a restart.
-    fn home_after(&self, before: &Config) -> Option<Home> {
-        match (&before.home, &self.home) {
+    /// Returns the home in force after this configuration has replaced one with this home without a restart.
+    pub fn home_after(&self, before: Option<&Home>) -> Option<Home> {
+        match (before, &self.home) {
             (Some(home), Some(newer)) => Some(home.with_reload_of(newer)),
-            (before, _) => before.clone(),
+            (before, _) => before.cloned(),
         }
     }
 }
@@ -369,6 +385,31 @@ mod tests {
         let alone = config("store: {redis: {url: \"redis://a\"}}\n");
         assert_eq!(alone.restart_keys(&before), ["store.home"]);
         assert_eq!(before.restart_keys(&alone), ["store.home"]);
+    }
+
+    #[test]
+    fn other_leases_and_another_return_after_are_named_as_such() {
+        let file = |home: &str, lease: &str| {
+            let home = format!("home: {{redis: {{url: \"redis://b\"}}, region: eu, {home}}}");
+            config(&format!(
+                "store: {{redis: {{url: \"redis://a\"}}, {home}}}\nrules: [{{name: a, scope: global, {lease}limit_keys: [host], \
+                 algorithm_config: {{rps: 9, burst: 400}}, overrides: {{x: {{rps: 9, burst: 80}}, y: {{limit: unlimited}}}}}}]"
+            ))
+        };
+        let check = |after: &Config, limits: &[&str], home: &[&str]| {
+            let before = file("regions: [eu, us]", "");
+            let found: Vec<String> = after.changed_limits(&before).iter().map(ChangedLimit::to_string).collect();
+            assert_eq!(found, limits);
+            assert_eq!(after.changed_home(&before), home);
+        };
+        let lease =
+            |is| format!("policy default, limit a: the largest lease was 100, is {is}; what was spent stays spent");
+        check(&file("regions: [eu, us]", ""), &[], &[]);
+        check(&file("regions: [eu, us], return_after: 9s", ""), &[], &["return_after was unset, is 9s"]);
+        check(&file("regions: [eu, us], on_failure: local", ""), &[], &["on_failure was deny, is local"]);
+        check(&file("regions: [eu, us]", "lease: {share: 10%}, "), &[&lease(40)], &[]);
+        let regions = "regions was [eu, us], is [eu, us, ap, sa]";
+        check(&file("regions: [eu, us, ap, sa]", ""), &[&lease(80)], &[regions]);
     }
 
     #[test]

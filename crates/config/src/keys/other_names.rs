@@ -56,6 +56,7 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("operator", "regexp" | "pattern" | "matches" | "contains") => "write `regex`",
         ("operator", "exists") => "write `present`",
         ("operator", "ne" | "not_in" | "not_equals") => "write `not`",
+        ("key in `lease`", "return_after") => "write `store.home.return_after`",
         ("key in `redis`", "gateways") => "write it beside `redis`, not in it",
         ("key in `postgres`", "gateways") => "write it beside `postgres`, not in it",
         ("key in `tls` of a listener", "certificate" | "cert" | "key" | "cert_file" | "key_file") => {

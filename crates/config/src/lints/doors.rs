@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
 use super::location::Finding;
+use crate::keys::listeners::Listener;
 use ledger::algorithm::Algorithm;
 use request::attribute::Attribute;
 use request::door::Door;
@@ -83,17 +84,26 @@ pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];
     }
+    file.config.listeners.iter().flat_map(|listener| doors_of(listener, located)).collect()
+}
+
+/// Returns the doors of this listener at which requests can reach this rule.
+pub(super) fn doors_of(listener: &Listener, located: &LocatedRule<'_>) -> Vec<Door> {
     let constraints = Constraints::under(located.policy, located.rule);
     let excludes = |attribute, text: &str| {
         let expectation = Expectation::AnyOf(vec![Text::Exact(text.as_bytes().to_vec())]);
         constraints.excludes(&Condition { attribute, expectation })
     };
-    let mut doors = Vec::new();
-    for listener in file.config.listeners.iter().filter(|one| !excludes(Attribute::Listener, &one.name)) {
-        let of_listener = if listener.decide.is_some() { listener.doors() } else { &[Door::Proxy] };
-        doors.extend(of_listener.iter().filter(|door| !excludes(Attribute::Door, door.name())));
+    if excludes(Attribute::Listener, &listener.name) {
+        return Vec::new();
     }
-    doors
+    let doors = if listener.decide.is_some() { listener.doors() } else { &[Door::Proxy] };
+    doors.iter().copied().filter(|door| !excludes(Attribute::Door, door.name())).collect()
+}
+
+/// Whether the rule never applies at this door, which does not supply an attribute that the rule needs.
+pub(super) fn lacks(located: &LocatedRule<'_>, door: Door) -> bool {
+    needed(located, &|attribute: &Attribute| !attribute.is_supplied_at(door)).is_some()
 }
 
 /// Returns an attribute that the rule needs and for which `lacks` returns true.

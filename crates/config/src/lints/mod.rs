@@ -49,7 +49,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 52] = [
+pub const LINTS: [(&str, Lint); 54] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -96,6 +96,8 @@ pub const LINTS: [(&str, Lint); 52] = [
     ("home_durability", regions::home_durability),
     ("home_local", regions::home_local),
     ("global_without_store", regions::global_without_store),
+    ("short_answer", regions::short_answer),
+    ("home_unused", regions::home_unused),
     ("refused_preflight", preflights::refused_preflight),
     ("host_bits", without_effect::host_bits),
     ("no_rules", without_effect::no_rules),

@@ -1,9 +1,12 @@
-//! Finds what lets limits over several regions grant more than their numbers.
+//! Finds what lets limits over several regions grant more than their numbers, or refuse what they should grant.
 
+use super::doors::{doors_of, lacks};
 use super::file::File;
 use super::location::Finding;
 use crate::keys::rules::scope::HomeFailure;
+use crate::language::duration;
 use ledger::algorithm::Algorithm;
+use request::door::Door;
 use rules::rule::{Action, Limit, OnStoreFailure};
 use stores::postgres::Durability;
 
@@ -66,4 +69,48 @@ pub(super) fn global_without_store(file: &File<'_>) -> Vec<Finding> {
         Some(located.location.key("on_store_failure").finding(what, hint))
     });
     found.collect()
+}
+
+/// Finds doors at which a decision ends before home can answer. Requests that have to wait for home are then refused, although home
+/// would grant them.
+pub(super) fn short_answer(file: &File<'_>) -> Vec<Finding> {
+    let Some(home) = &file.config.home else { return Vec::new() };
+    let is_global = |limit: &Limit| matches!(limit.algorithm, Algorithm::Purse(_));
+    let has_purse = |action: &Action| matches!(action, Action::Charge(limits) if limits.iter().any(is_global));
+    let global = file.rules().filter(|located| located.is_enforced() && has_purse(&located.rule.action));
+    let global = global.collect::<Vec<_>>();
+    let deciding = file.config.listeners.iter().enumerate();
+    let found = deciding.filter_map(|(index, listener)| {
+        let decide = listener.decide.as_ref()?;
+        let hurried = |door: &Door| decide.answer_within_at(*door).is_some_and(|most| most < home.timeout);
+        let (rule, door) = global.iter().find_map(|located| {
+            let mut doors = doors_of(listener, located).into_iter();
+            let door = doors.find(|door| hurried(door) && !lacks(located, *door))?;
+            Some((&located.rule.name, door))
+        })?;
+        let most = duration::print(decide.answer_within_at(door)?);
+        let what = format!(
+            "is {most} at {}: if home is further away, the first request of each key of `{rule}` is refused, though nothing is \
+             spent",
+            door.name()
+        );
+        let hint = format!(
+            "set at least the round trip to home, as `store.home.timeout` ({}), and a longer timeout in the proxy that asks",
+            duration::print(home.timeout)
+        );
+        let location = file.root.key("listeners").member(index).key("answer_within");
+        Some(location.finding(what, hint))
+    });
+    found.collect()
+}
+
+/// Finds a home at which no limit lives. Each region then grants every limit in full.
+pub(super) fn home_unused(file: &File<'_>) -> Vec<Finding> {
+    let limits = file.config.rules.limits();
+    if file.config.home.is_none() || limits.is_empty() || limits.iter().any(|limit| limit.purse().is_some()) {
+        return Vec::new();
+    }
+    let what = "has no effect: no limit has `scope: global`, and each region grants every limit in full";
+    let hint = "add `scope: global` to the limits that all regions share, or remove `home`";
+    vec![file.root.key("store").key("home").finding(what, hint)]
 }

@@ -85,7 +85,7 @@ pub(crate) async fn answer(
         Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
         _ => RequestPurpose::Ordinary,
     };
-    let arrival = envoy.arrival(call, purpose);
+    let arrival = envoy.arrival(call, Door::ExtAuthz, purpose);
     let keep = if envoy.records(call) { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let decisions = &envoy.api.shared.ext_authz;
     let found = decide_for_edge(&envoy.api.gateway, envoy.snapshot, &request, arrival, keep, decisions).await;

@@ -15,15 +15,11 @@ use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::state::snapshot::Snapshot;
-use base::time::Micros;
 use config::{Decide, RefuseWith};
 use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::door::Door;
 use request::request::Request;
-
-/// The longest time for an answer. Envoy waits 20 ms, and then decides by itself.
-const ANSWER_WITHIN: Micros = Micros(15_000);
 
 /// The values that are needed to answer a gRPC call, in addition to its message.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +65,9 @@ impl EnvoyCall<'_> {
     }
 
     /// Returns the values with which the rules decide about the call. Limits may not delay the request.
-    pub(crate) fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
+    pub(crate) fn arrival(&self, call: &Call<'_>, door: Door, purpose: RequestPurpose) -> Arrival {
         let caller = call.caller();
-        let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
+        let patience = Patience::AtOnce { answer_within: self.settings.answer_within_at(door) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
         Arrival { worker, at, caller, direction, purpose, patience, hold: None }
     }

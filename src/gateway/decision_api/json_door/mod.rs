@@ -134,7 +134,7 @@ pub(super) async fn answer(
             caller,
             direction: Direction::Right,
             purpose: RequestPurpose::Ordinary,
-            patience: Patience::AtOnce { answer_within: settings.answer_within },
+            patience: Patience::AtOnce { answer_within: settings.answer_within_at(Door::Json) },
             hold: take.hold_for.map(|HoldFor(life)| TimedHold { owner: Owner::of_timed_hold(fastrand::u64(..)), life }),
         },
         take,

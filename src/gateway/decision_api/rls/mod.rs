@@ -60,7 +60,7 @@ pub(crate) async fn answer(
     let listener = envoy.snapshot.config.listener_name(call.connection.listener());
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls);
     let asked = descriptors.iter().map(|one| (request.with_descriptor(Some(&one.sent)), one.hits));
-    let arrival = envoy.arrival(call, RequestPurpose::Ordinary);
+    let arrival = envoy.arrival(call, Door::Rls, RequestPurpose::Ordinary);
     let found = decide_descriptors(&envoy.api.gateway, envoy.snapshot, asked, arrival, &metrics.decisions).await;
     let CallFindings { decision, parts, payment, .. } = found;
     let charges = |part: &DescriptorPart| payment.as_ref()?.plan().enforced.get(part.charges.clone());

@@ -25,9 +25,12 @@ pub struct Decide {
     pub clients: Option<Vec<IpNet>>,
     pub original_request: OriginalRequest,
     pub refuse_with: RefuseWith,
-    /// The longest time that a decision waits for the store. `None`: the timeout of the store applies.
+    /// The longest time that a decision waits for the store, if the file has it: see [`Decide::answer_within_at`].
     pub answer_within: Option<Micros>,
 }
+
+/// The longest time for an answer to Envoy, which waits 20 ms and then decides by itself.
+const FOR_ENVOY: Micros = Micros(15_000);
 
 /// Where a call of `/decide` has the method, URL and client of the original request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,12 @@ impl Decide {
     /// Whether other proxies ask this listener by gRPC, which needs HTTP/2.
     pub fn needs_http2(&self) -> bool {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
+    }
+
+    /// Returns the longest time that a decision at this door waits for the store. `None`: the timeout of the store applies.
+    pub fn answer_within_at(&self, door: Door) -> Option<Micros> {
+        let is_envoys = matches!(door, Door::ExtAuthz | Door::Rls);
+        self.answer_within.or(is_envoys.then_some(FOR_ENVOY))
     }
 
     /// Whether a peer with this address may connect. Without `clients`, every peer may connect, and

@@ -9,6 +9,7 @@ use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::postgres::{HOME_POSTGRES, postgres};
 use crate::keys::store::redis::{HOME_REDIS, redis};
 use crate::keys::store::store_role::StoreRole;
+use crate::language::duration;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, NAME, POSITIVE_DURATION, Type, names};
 use crate::language::reader::{Field, Section, all};
@@ -90,7 +91,7 @@ pub struct Home {
 
 impl Home {
     /// Returns the home in force after a reload of a file with `newer` in place of this one. Another store, or another region of this
-    /// gateway, needs a restart. So does another `timeout`.
+    /// gateway, needs a restart, and is only accepted without limits that live at home. So does another `timeout`.
     pub(crate) fn with_reload_of(&self, newer: &Home) -> Home {
         match self.store.has_same_buckets(&newer.store) && self.region == newer.region {
             true => Home { store: self.store.with_login_of(&newer.store), timeout: self.timeout, ..newer.clone() },
@@ -108,6 +109,21 @@ impl Home {
             (self.timeout != newer.timeout, "store.home.timeout"),
         ];
         changes.into_iter().filter(|(is, _)| *is).map(|(_, key)| key).collect()
+    }
+
+    /// Returns what differs in `newer` and takes effect with a reload.
+    pub(crate) fn changes(&self, newer: &Home) -> Vec<String> {
+        let changes = [self, newer].map(|home| {
+            let on_failure = ON_FAILURE.iter().find(|(_, failure)| *failure == home.on_failure);
+            [
+                ("regions", format!("[{}]", home.regions.join(", "))),
+                ("return_after", home.return_after.map_or_else(|| "unset".to_owned(), duration::print)),
+                ("on_failure", on_failure.map_or_else(String::new, |(name, _)| (*name).to_owned())),
+            ]
+        });
+        let [before, after] = changes;
+        let pairs = before.into_iter().zip(after).filter(|((_, was), (_, is))| was != is);
+        pairs.map(|((key, was), (_, is))| format!("{key} was {was}, is {is}")).collect()
     }
 
     /// Returns what the limits of the file need to know of home.
