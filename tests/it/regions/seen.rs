@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Region, ask, rules};
 use crate::support::bucket_command::{bucket, document, says};
-use crate::support::{Redis, Upstream, tollgate};
+use crate::support::{Redis, Upstream, eventually, tollgate};
 
 #[test]
 fn usage_and_bucket_show_tell_when_home_was_heard() {
@@ -101,4 +101,16 @@ fn a_refusal_says_when_the_period_ends_and_not_when_home_is_asked_again() {
     };
     let resets_at = refused.json()["resets_at"].as_str().map(str::to_owned);
     assert!(resets_at.is_some_and(|at| at.ends_with("-01-01T00:00:00Z")), "{refused:?}");
+}
+
+#[test]
+fn the_status_page_shows_home_and_what_lies_in_purses() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(100), &upstream);
+    assert_eq!(ask(&mut region.gateway.client(), "a").status, 200);
+    let status = || crate::support::Client::connect(region.gateway.admin).get("/status.json", &[]).json();
+    eventually("what was leased is shown", || status()["rows"][0]["leased"] == json!(5.0));
+    let status = status();
+    assert_eq!(status["store"]["home"]["region"], json!("eu"), "{status}");
+    assert!(status["store"]["home"]["heard_seconds"].as_f64().unwrap() < 30.0);
 }

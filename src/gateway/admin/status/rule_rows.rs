@@ -61,6 +61,9 @@ struct LimitRow {
     /// The slots that requests of this process hold. `None` if the limit has no slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<f64>,
+    /// What lay in the purses of a limit over several regions when this process filled them last. `None` for other limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leased: Option<f64>,
     /// The spent and the held amount. `None` for a limit that is not a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetCells>,
@@ -90,6 +93,7 @@ struct LimitCounts {
     refused: Counts,
     near: Counts,
     in_flight: HashMap<LimitName, f64>,
+    leased: HashMap<LimitName, f64>,
     spent: HashMap<LimitName, f64>,
     held: HashMap<LimitName, f64>,
     fallback: HashMap<LimitName, BTreeMap<String, u64>>,
@@ -128,6 +132,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
         refused: readings.by_limit("rate_limiter_rejected_total"),
         near: readings.by_limit("rate_limiter_near_limit_total"),
         in_flight: readings.levels_by_limit("rate_limiter_in_flight"),
+        leased: readings.levels_by_limit("rate_limiter_leased"),
         spent: readings.amounts_by_limit("rate_limiter_settled_cost_total"),
         held: readings.levels_by_limit("rate_limiter_held"),
         fallback: readings.by_limit_and("rate_limiter_fallback_decisions_total", "action"),
@@ -206,6 +211,10 @@ impl LimitCounts {
             refused: of(&self.refused, &name),
             near: enforced.as_ref().map_or(0, |name| of(&self.near, name)),
             in_flight: enforced.as_ref().and_then(|name| self.in_flight.get(name).copied()),
+            leased: enforced
+                .as_ref()
+                .filter(|_| limit.purse().is_some())
+                .and_then(|name| self.leased.get(name).copied()),
             budget: limit.settled_price().map(|price| BudgetCells {
                 unit: price.unit().name(),
                 spent: self.spent.get(&name).copied().unwrap_or_default(),
