@@ -26,17 +26,19 @@ use crate::support::{Redis, TakeScript, short_or_long};
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_763_672_400_123_456;
 
-/// The words of a stored purse: what is left, when it ends, when it was last touched, and what was spent since the last mark.
+/// The words of a stored purse: what is left, when it ends, when it was last touched, what was spent since the last mark, and since when
+/// charges can be undone.
 const LEFT: usize = 2;
 const ENDS: usize = 4;
 const TOUCHED: usize = 6;
 const SINCE_MARK: usize = 8;
+const UNDONE_SINCE: usize = 11;
 /// The words of a share: what is spent, the unit of a token bucket, and what was spent without a lease.
-const SHARE: usize = 11;
-const UNIT: usize = 12;
-const DEBT: usize = 14;
+const SHARE: usize = 12;
+const UNIT: usize = 13;
+const DEBT: usize = 15;
 /// The form of a purse with a share.
-const COUNTING: u64 = 3;
+const COUNTING: u64 = 2;
 
 /// Returns the settings of one of the purses: sometimes those after a reload, and sometimes those while home gives no answer.
 fn limit(rng: &mut Rng, purse: u8) -> Purse {
@@ -83,7 +85,7 @@ impl Model {
     fn undo(&mut self, key: BucketKey, Charged { limit, cost, at }: Charged, now: Timestamp) -> bool {
         let Some(state) = self.states.get(&key) else { return false };
         let cost = cost.thousandths();
-        if state[TOUCHED] != at.0 || state[SINCE_MARK] < cost || state[ENDS] <= now.0 {
+        if at.0 <= state[UNDONE_SINCE] || at.0 > state[TOUCHED] || state[ENDS] <= now.0 {
             return false;
         }
         let ChargeResult::Fits { entry, .. } = Algorithm::Purse(limit).step(Some(state), Cost::default(), now).charge
@@ -95,12 +97,15 @@ impl Model {
         let mut back = 0;
         if undone[0] & 0xff == COUNTING {
             back = cost.min(undone[DEBT]);
+            if back > 0 && at.0 != state[TOUCHED] {
+                return false;
+            }
             let unit = if limit.limit().token_bucket().is_some() { undone[UNIT] } else { 1 };
             undone[SHARE] = undone[SHARE].saturating_sub(back * unit);
             undone[DEBT] -= back;
         }
         undone[LEFT] += cost - back;
-        undone[SINCE_MARK] -= cost;
+        undone[SINCE_MARK] = undone[SINCE_MARK].saturating_sub(cost);
         let has_changed = undone != *state;
         self.states.insert(key, undone);
         has_changed
@@ -280,8 +285,10 @@ fn a_mistake_in_charges_and_their_undoing_is_found() {
             "bucket.left - cost + lacking, bucket.since_mark",
         ),
         ("plus(bucket.debt, lacking)", "bucket.debt"),
-        ("bucket.touched ~= charged or ", ""),
-        ("or bucket.since_mark < cost", ""),
+        ("charged <= bucket.undone_since or ", ""),
+        ("charged > bucket.touched or ", ""),
+        ("if bucket.touched ~= charged then return false end", ""),
+        ("max(bucket.since_mark - cost, 0)", "bucket.since_mark"),
         ("or bucket.ends <= now then return false", "then return false"),
         ("local back = share_twin and min(cost, bucket.debt) or 0", "local back = 0"),
         ("plus(bucket.left, cost - back)", "plus(bucket.left, cost)"),
