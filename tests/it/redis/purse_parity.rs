@@ -64,7 +64,7 @@ fn amount(rng: &mut Rng) -> Cost {
     Cost::from_thousandths(if rng.bool() { 1000 * rng.u64(0..9) } else { rng.u64(0..15_000) })
 }
 
-/// The granted request whose charge may be undone.
+/// A granted request whose charge may be undone.
 #[derive(Clone, Copy)]
 struct Charged {
     limit: Purse,
@@ -76,7 +76,7 @@ struct Charged {
 struct Model {
     states: HashMap<BucketKey, State>,
     words: HashMap<BucketKey, MarkedWord>,
-    charged: HashMap<BucketKey, Charged>,
+    charged: HashMap<BucketKey, Vec<Charged>>,
 }
 
 impl Model {
@@ -178,7 +178,7 @@ fn play(scripts: &mut Scripts, seed: u64, kinds: &mut HashMap<&str, usize>) -> R
         let kind = match rng.u8(0..10) {
             0..4 => model.take(scripts, rng, (key, of_purse), now)?,
             4..8 => model.hear(scripts, rng, (key, of_purse), now)?,
-            _ => model.undo_last(scripts, key, now)?,
+            _ => model.undo_one(scripts, rng, key, now)?,
         };
         let stored = scripts.take.stored(&key);
         agree(&stored, &model.states.get(&key).map(|state| state.to_vec()))
@@ -213,7 +213,7 @@ impl Model {
                 self.states.insert(key, entry.state);
             }
             if settlement.is_granted() {
-                self.charged.insert(key, Charged { limit, cost, at: now });
+                self.charged.entry(key).or_default().push(Charged { limit, cost, at: now });
                 kind = "granted";
             }
         }
@@ -248,9 +248,17 @@ impl Model {
         })
     }
 
-    /// Undoes the last charge, perhaps for the second time.
-    fn undo_last(&mut self, scripts: &mut Scripts, key: BucketKey, now: Timestamp) -> Result<&'static str, String> {
-        let Some(charged) = self.charged.get(&key).copied() else { return Ok("kept") };
+    /// Undoes one of the last charges, perhaps for the second time.
+    fn undo_one(
+        &mut self,
+        scripts: &mut Scripts,
+        rng: &mut Rng,
+        key: BucketKey,
+        now: Timestamp,
+    ) -> Result<&'static str, String> {
+        let place = if rng.bool() { 0 } else { rng.usize(0..4) };
+        let last = self.charged.get(&key).and_then(|charged| charged.iter().nth_back(place));
+        let Some(charged) = last.copied() else { return Ok("kept") };
         let charge = spend(key, Algorithm::Purse(charged.limit), charged.cost);
         let mut text = Vec::new();
         add_undone(&mut text, &charge, charged.at, now);
