@@ -121,7 +121,7 @@ fn runs_out_at(algorithm: &Algorithm, level: &BucketLevel, now: Timestamp) -> Op
     let limit = algorithm.raised(level.raised).ceiling();
     let left = u128::from(limit.less(level.spent).thousandths());
     // Of a period whose beginning is not known, there is no pace.
-    let passed = Some(now.since(period.begin)).filter(|passed| *passed > Micros(0))?;
+    let passed = (period.begin > Timestamp(0)).then(|| now.since(period.begin))?;
     let rest = (u128::from(passed.0) * left).checked_div(used)?;
     let moment = now.plus(Micros(u64::try_from(rest).ok()?));
     (moment < period.end).then_some(moment)

@@ -56,7 +56,7 @@ fn level(algorithm: &Algorithm, outcome: &Outcome, now: Timestamp) -> BucketLeve
     let period = algorithm.period(None, now).or_else(|| {
         // This period has begun with a charge. Only its end is known here, and only its end is reported.
         let runs = algorithm.window().is_some() && reset_after > Micros(0);
-        runs.then_some(Period { begin: now, end: now })
+        runs.then_some(Period { begin: Timestamp(0), end: now })
     });
     let end = now.plus(reset_after);
     BucketLevel {

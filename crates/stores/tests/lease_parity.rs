@@ -227,14 +227,14 @@ fn a_mistake_in_the_script_is_found() {
         ("again = PAUSE\n", "again = 0\n"),
         // A mark from the future is believed.
         ("marked = min(marked, now)", ""),
-        ("if purse.period ~= period then purse.left = 0 end", ""),
+        ("if purse.period ~= period then purse.left, purse.undone_since = 0, max(now, purse.touched) end", ""),
         ("now + limit.return_after)\n", "EXACT)\n"),
         ("if bucket.ends <= now then bucket.left = 0 end", ""),
         // What is returned stays in the purse.
         ("  purse.left = 0\n  return new_word", "  return new_word"),
         // A purse gives back what is in use.
         ("now - purse.touched < idle", "now - purse.touched < 0"),
-        ("kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)", ""),
+        ("kept_until = max(kept_until, bucket.mark + max(limit.return_after, limit.timeout) * WAITS_FOR_ANSWER)", ""),
         ("or cost - purse.left > purse.left_at_home", "or true"),
         ("max(limit.largest, cost) - purse.left", "limit.largest - purse.left"),
         // A lease is not counted, nor what is given back.

@@ -295,7 +295,6 @@ fn a_mistake_in_charges_and_their_undoing_is_found() {
         ("plus(bucket.debt, lacking)", "bucket.debt"),
         ("charged <= bucket.undone_since or ", ""),
         ("charged > bucket.touched or ", ""),
-        ("if bucket.touched ~= charged then return false end", ""),
         ("max(bucket.since_mark - cost, 0)", "bucket.since_mark"),
         ("or bucket.ends <= now then return false", "then return false"),
         ("local back = share_twin and min(cost, bucket.debt) or 0", "local back = 0"),
