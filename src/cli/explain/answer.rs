@@ -1,6 +1,6 @@
 //! Formats the gateway's answer to a request, from the rules and the levels of the buckets.
 
-use super::home::{AskedHome, Charged, Live};
+use super::home::{AskedHome, Live, PlanTrial};
 use super::report::{Answer, Verdict, all, is_of_body};
 use crate::gateway::bucket_levels::Levels;
 use base::time::{Micros, Timestamp};
@@ -233,7 +233,7 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
 }
 
 fn by_levels(plan: &Plan, config: &Config, live: &Live) -> Answer {
-    let Charged { plan, settlement, asked } = live.charge(plan, config);
+    let PlanTrial { plan, settlement, asked } = live.charge(plan, config);
     let mut answer = match settlement.is_granted() {
         true => granted(&plan, &settlement, config, &live.levels),
         false if asked == AskedHome::UnderWay => {

@@ -31,7 +31,7 @@ enum HomeReading {
 }
 
 /// A plan that was charged, after home was asked if that was needed.
-pub(super) struct Charged {
+pub(super) struct PlanTrial {
     pub plan: Plan,
     pub settlement: Settlement,
     pub asked: AskedHome,
@@ -68,14 +68,14 @@ impl Live {
     }
 
     /// Charges a plan as a gateway would.
-    pub(super) fn charge(&self, plan: &Plan, config: &Config) -> Charged {
+    pub(super) fn charge(&self, plan: &Plan, config: &Config) -> PlanTrial {
         let mut states = states(plan, &self.levels);
         let (settlement, _) = settle(plan, &states, self.levels.at);
         let unpaid = unpaid(plan, &settlement);
         let mut asked = match &self.home {
             HomeReading::Read(levels) if !unpaid.is_empty() => AskedHome::Answered(levels.from.clone()),
             HomeReading::Away(why) if !unpaid.is_empty() => AskedHome::Away(why.clone()),
-            _ => return Charged { plan: plan.clone(), settlement, asked: AskedHome::No },
+            _ => return PlanTrial { plan: plan.clone(), settlement, asked: AskedHome::No },
         };
         if let HomeReading::Read(at_home) = &self.home {
             for (place, charge, purse) in &unpaid {
@@ -89,7 +89,7 @@ impl Live {
         let alone = matches!(asked, AskedHome::Away(_)).then(|| plan.without_home()).flatten();
         let plan = alone.unwrap_or_else(|| plan.clone());
         let (settlement, _) = settle(&plan, &states, self.levels.at);
-        Charged { plan, settlement, asked }
+        PlanTrial { plan, settlement, asked }
     }
 }
 

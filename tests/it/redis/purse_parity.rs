@@ -66,7 +66,7 @@ fn amount(rng: &mut Rng) -> Cost {
 
 /// A granted request whose charge may be undone.
 #[derive(Clone, Copy)]
-struct Charged {
+struct PastCharge {
     limit: Purse,
     cost: Cost,
     at: Timestamp,
@@ -76,13 +76,13 @@ struct Charged {
 struct Model {
     states: HashMap<BucketKey, State>,
     words: HashMap<BucketKey, MarkedWord>,
-    charged: HashMap<BucketKey, Vec<Charged>>,
+    charged: HashMap<BucketKey, Vec<PastCharge>>,
 }
 
 impl Model {
     /// Undoes a charge as the script does. There is no such step in Rust, because only stores with several nodes need one. Returns
     /// whether the bucket has changed.
-    fn undo(&mut self, key: BucketKey, Charged { limit, cost, at }: Charged, now: Timestamp) -> bool {
+    fn undo(&mut self, key: BucketKey, PastCharge { limit, cost, at }: PastCharge, now: Timestamp) -> bool {
         let Some(state) = self.states.get(&key) else { return false };
         let cost = cost.thousandths();
         if at.0 <= state[UNDONE_SINCE] || at.0 > state[TOUCHED] || state[ENDS] <= now.0 {
@@ -213,7 +213,7 @@ impl Model {
                 self.states.insert(key, entry.state);
             }
             if settlement.is_granted() {
-                self.charged.entry(key).or_default().push(Charged { limit, cost, at: now });
+                self.charged.entry(key).or_default().push(PastCharge { limit, cost, at: now });
                 kind = "granted";
             }
         }
