@@ -65,7 +65,13 @@ impl AskedPurses {
     ) -> bool {
         let wake = match self.purses.get(&purse.key) {
             Some(asked) if !asked.is_queued => false,
-            Some(_) => self.call_at(now),
+            Some(asked) => {
+                // A low purse that has run empty also has its place among the low ones. Only the first of its two places counts.
+                if asked.is_low && asked.waiting.is_empty() {
+                    self.empty.push_back(purse.key);
+                }
+                self.call_at(now)
+            }
             None => self.queue(purse, cost, false, now),
         };
         if let Some(asked) = self.purses.get_mut(&purse.key) {
@@ -198,6 +204,19 @@ mod tests {
         assert_eq!(begin(&mut asked, 8), [30, 31, 32, 33, 1, 2, 20, 19]);
         assert_eq!(begin(&mut asked, 8), [34, 35, 3, 4, 18, 17, 16, 15]);
         assert_eq!(begin(&mut asked, 20), [5, 6, 7, 8, 9, 14, 13, 12, 11, 10]);
+        assert_eq!((begin(&mut asked, 8), asked.next_call()), (vec![], None));
+    }
+
+    #[test]
+    fn a_low_purse_that_runs_empty_is_asked_for_as_one_that_is_empty_and_once() {
+        let mut asked = AskedPurses::default();
+        for key in 1..=20 {
+            asked.add_low(test_purse(key), Cost::ONE, NOW);
+        }
+        let _waiting = [wait(&mut asked, 19), wait(&mut asked, 19)];
+        assert_eq!(asked.empty.len(), 1);
+        assert_eq!(begin(&mut asked, 8), [1, 2, 3, 4, 5, 6, 7, 19]);
+        assert_eq!(begin(&mut asked, 20), [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20]);
         assert_eq!((begin(&mut asked, 8), asked.next_call()), (vec![], None));
     }
 

@@ -289,6 +289,9 @@ impl LeaseKeeper {
         let mut pause = self.pause.subscribe();
         loop {
             if *pause.borrow_and_update() {
+                while let Some(Ok(end)) = rounds.try_join_next() {
+                    schedule.add(end);
+                }
                 // Whatever is under way stays marked in its purse.
                 rounds.shutdown().await;
                 waiting.clear();

@@ -52,6 +52,8 @@ pub(super) struct PurseFill {
 /// What has come of a round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundEnd {
+    /// The words that the round has sent again, whether they were answered or not.
+    pub resent: Vec<(BucketKey, WordId)>,
     pub unanswered: Vec<UnansweredWord>,
     pub filled: Vec<PurseFill>,
     /// The purses that were looked at.
@@ -143,6 +145,7 @@ impl LeaseKeeper {
     }
 
     async fn mark_again(&self, words: &[(PurseBucket, WordId)], end: &mut RoundEnd) -> Vec<Carried> {
+        end.resent.extend(words.iter().map(|(purse, id)| (purse.key, *id)));
         let replies = self.in_region(words.iter().map(|(purse, id)| (*purse, PurseAct::Resend { id: *id }))).await;
         let mut carried = Vec::new();
         for ((purse, id), reply) in words.iter().zip(replies) {

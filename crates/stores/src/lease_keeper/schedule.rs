@@ -23,6 +23,8 @@ const ADOPTED: u64 = 3;
 #[derive(Clone, Copy, Debug)]
 struct FilledPurse {
     purse: PurseBucket,
+    /// When it was filled last, or adopted.
+    filled_at: Timestamp,
     look_at: Timestamp,
     /// When the purse ends.
     ends: Timestamp,
@@ -67,6 +69,11 @@ impl Schedule {
     /// Adds what has come of a round. Returns how much lies in purses, if that has changed.
     pub(super) fn add(&mut self, end: RoundEnd) -> Option<LeaseEvent> {
         let mut has_changed = false;
+        for (key, id) in end.resent {
+            if self.unanswered.get(&key).is_some_and(|word| word.id == id) {
+                self.unanswered.remove(&key);
+            }
+        }
         for word in end.unanswered {
             self.resend(word);
         }
@@ -76,13 +83,18 @@ impl Schedule {
                 continue;
             }
             let look_at = known.map_or(at.plus(purse.purse.return_after()), |known| known.look_at);
-            let filled = FilledPurse { purse, look_at, ends, held, retired: None, is_first_look: false };
+            let filled = FilledPurse { purse, filled_at: at, look_at, ends, held, retired: None, is_first_look: false };
             // A request that began before the reload has leased it.
             let is_retired = self.is_retired(&purse);
             self.insert(if is_retired { filled.retired(at.plus(LEAST_PAUSE)) } else { filled });
             has_changed = true;
         }
         for Look { purse, at, is_emptied } in end.looks {
+            // The answer to a return may be late, and the purse filled since. Its next look has a time.
+            let is_outdated = |known: &FilledPurse| at < known.filled_at;
+            if self.filled.get(&purse.key).is_none_or(is_outdated) {
+                continue;
+            }
             let Some(known) = self.remove(&purse.key) else { continue };
             has_changed = true;
             let return_after = purse.purse.return_after();
@@ -111,6 +123,7 @@ impl Schedule {
         let ends = now.plus(Micros(pause.0.saturating_mul(ADOPTED)));
         let filled = FilledPurse {
             purse,
+            filled_at: now,
             look_at: now.plus(pause),
             ends,
             held: Cost::default(),
@@ -141,8 +154,14 @@ impl Schedule {
         self.change.as_ref().and_then(|change| change.is_retired(purse)) == Some(true)
     }
 
-    /// Looks at those purses again whose round was broken off.
+    /// Looks at those purses again whose round was broken off, and sends those words again.
     pub(super) fn look_again(&mut self, now: Timestamp) {
+        for (key, word) in &mut self.unanswered {
+            if !self.resends.contains(&(word.again_at, *key)) {
+                word.again_at = now.plus(LEAST_PAUSE);
+                self.resends.insert((word.again_at, *key));
+            }
+        }
         for (key, filled) in &mut self.filled {
             if !self.looks.contains(&(filled.look_at, *key)) {
                 filled.look_at = now.plus(LEAST_PAUSE);
@@ -194,7 +213,8 @@ impl Schedule {
         let mut due = Due::default();
         while let Some((_, key)) = self.resends.first().copied().filter(|(at, _)| *at <= now) {
             self.resends.pop_first();
-            due.resends.extend(self.unanswered.remove(&key).map(|word| (word.purse, word.id)));
+            // The word is forgotten when the round has ended.
+            due.resends.extend(self.unanswered.get(&key).map(|word| (word.purse, word.id)));
         }
         while let Some((_, key)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
             self.looks.pop_first();
@@ -351,6 +371,47 @@ mod tests {
         assert_eq!(due(schedule.due(Timestamp(1008))), []);
         assert_eq!(due(schedule.due(Timestamp(1009))), [(1, 999)]);
         assert_eq!(due(schedule.due(Timestamp(9000))), [(2, 999)]);
+        assert_eq!((schedule.next(), schedule.unanswered.len()), (None, 2));
+        let resent = [1, 2].map(|key| (purse(key).key, WordId { number: 999, tag: 3 })).to_vec();
+        schedule.add(RoundEnd { resent, ..RoundEnd::default() });
         assert_eq!((schedule.next(), schedule.unanswered.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_word_whose_round_was_broken_off_is_sent_again_and_one_with_an_answer_is_not() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        let resent = |key: u8, number: u64| vec![(purse(key).key, WordId { number, tag: 3 })];
+        schedule.add(unanswered(1, 7, at(1).0));
+        schedule.add(unanswered(2, 8, at(1).0));
+        assert_eq!(schedule.due(at(1)).resends.len(), 2);
+        // One round ends without an answer to its word, the other is broken off.
+        schedule.add(RoundEnd { resent: resent(1, 7), ..unanswered(1, 7, at(4).0) });
+        schedule.look_again(at(2));
+        assert_eq!(schedule.due(at(3)).resends, [(purse(2), WordId { number: 8, tag: 3 })]);
+        schedule.add(RoundEnd { resent: resent(2, 8), ..RoundEnd::default() });
+        // An older word of the purse was answered: the newer one is still sent again.
+        schedule.add(RoundEnd { resent: resent(1, 6), ..RoundEnd::default() });
+        assert_eq!(schedule.due(at(9)).resends, [(purse(1), WordId { number: 7, tag: 3 })]);
+        assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn a_purse_that_was_filled_while_it_gave_back_is_looked_at_again() {
+        let mut schedule = Schedule::default();
+        let fill = |at: u64| {
+            let filled = PurseFill { purse: purse(1), at: Timestamp(at), ends: Timestamp(1 << 40), held: Cost::ONE };
+            RoundEnd { filled: vec![filled], ..RoundEnd::default() }
+        };
+        schedule.add(fill(10));
+        let due = schedule.due(Timestamp(20)).surpluses;
+        assert_eq!(due.len(), 1);
+        // The answer to what was given back is lost, and a request has leased meanwhile.
+        schedule.add(fill(30));
+        assert_eq!(schedule.add(end_of_looks(due, Timestamp(20), true)), None);
+        let due = schedule.due(Timestamp(40)).surpluses;
+        assert_eq!(due.len(), 1);
+        schedule.add(end_of_looks(due, Timestamp(40), true));
+        assert_eq!(schedule.next(), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::lease_acts::{ActResults, BucketAct};
 use crate::remote::heartbeat::interval;
 use crate::remote::queue::Route;
 use crate::remote::transport::Transport;
-use base::time::{self, Micros};
+use base::time::{self, Micros, Timestamp};
 
 /// How long to wait for the answer to a question on a connection without heartbeats.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,13 +38,18 @@ impl<T: Transport> Connection<T> {
             Ok(ActResults { now, .. }) => {
                 let ended = self.clock.now();
                 self.shared.store_clock.observe(*now, started, ended);
-                self.shared.heard.store(ended.0, Ordering::Relaxed);
+                self.hear(ended);
             }
             // A fault that is sent before has closed the connection.
             Err(fault) if fault.ends_connection() => drop(failed.try_send(fault.clone())),
             Err(_) => {}
         }
         done
+    }
+
+    fn hear(&self, now: Timestamp) {
+        self.heard.store(now.0, Ordering::Relaxed);
+        self.shared.heard.store(now.0, Ordering::Relaxed);
     }
 
     /// The longest time that acts may take.
@@ -63,7 +68,7 @@ impl<T: Transport> Connection<T> {
                 Ok(Err(_)) => unanswered = 0,
                 Ok(Ok(_)) => {
                     unanswered = 0;
-                    self.shared.heard.store(self.clock.now().0, Ordering::Relaxed);
+                    self.hear(self.clock.now());
                 }
                 Err(_) => unanswered += 1,
             }

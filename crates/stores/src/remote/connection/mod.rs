@@ -108,6 +108,8 @@ pub(crate) struct Connection<T: Transport> {
     down: Mutex<Option<StoreError>>,
     /// The moment at which the connection was last made, as a [`Timestamp`].
     connected_at: AtomicU64,
+    /// When acts, or a question of a connection without heartbeats, were last answered on this connection.
+    heard: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
     /// Notified when a request arrives and a further call may be sent.
     further: Notify,
@@ -155,6 +157,7 @@ impl<T: Transport> Connection<T> {
             heartbeat,
             down: Mutex::new(Some(StoreError::Unreachable)),
             connected_at: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             queue,
             further: Notify::new(),
             further_from: AtomicU64::new(u64::MAX),

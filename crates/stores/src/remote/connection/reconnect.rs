@@ -61,7 +61,7 @@ impl<T: Transport> Connection<T> {
             };
             // A connection that lasted, or on which acts were answered, resets the pause.
             let has_lasted = Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE;
-            if up && (has_lasted || self.shared.heard.load(Ordering::Relaxed) > since.0) {
+            if up && (has_lasted || self.heard.load(Ordering::Relaxed) > since.0) {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
