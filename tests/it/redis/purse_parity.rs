@@ -56,6 +56,7 @@ fn limit(rng: &mut Rng, purse: u8) -> Purse {
         _ if purse < 2 => plain,
         0 => plain,
         1..4 => counting.without_home().unwrap(),
+        4 => plain.with_unspent_shares(3),
         _ => counting,
     }
 }

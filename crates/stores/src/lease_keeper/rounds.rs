@@ -169,7 +169,7 @@ impl LeaseKeeper {
             let is_emptied = match reply {
                 Some(PurseReply::Send(marked)) => {
                     carried.push(Carried { purse: *purse, marked });
-                    true
+                    marked.word.left == Cost::default()
                 }
                 Some(_) | None => false,
             };

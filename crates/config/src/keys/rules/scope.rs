@@ -211,7 +211,7 @@ impl GlobalTerms {
         let return_after = self.home.return_after.unwrap_or_else(after);
         let purse = Purse::sized(limit, size, self.home.timeout, return_after);
         let purse = purse.map(|purse| match self.home.on_failure {
-            HomeFailure::Deny => purse,
+            HomeFailure::Deny => purse.with_unspent_shares(self.home.regions),
             HomeFailure::Local => purse.with_shares(self.home.regions),
         });
         purse.map_or(numbers, Algorithm::Purse)

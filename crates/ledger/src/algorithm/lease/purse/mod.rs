@@ -81,7 +81,17 @@ impl Purse {
     /// shares. If a share is too small for any amount, nothing changes.
     #[must_use]
     pub fn with_shares(self, regions: u64) -> Purse {
-        let counting = Purse { share: RegionShare::Counted { regions }, ..self };
+        self.counting(RegionShare::Counted { regions })
+    }
+
+    /// Returns purses that count as those of [`Purse::with_shares`] do, but must not spend a share: another file may allow it.
+    #[must_use]
+    pub fn with_unspent_shares(self, regions: u64) -> Purse {
+        self.counting(RegionShare::Unspent { regions })
+    }
+
+    fn counting(self, share: RegionShare) -> Purse {
+        let counting = Purse { share, ..self };
         if counting.share_limit().is_some() { counting } else { self }
     }
 
@@ -93,7 +103,8 @@ impl Purse {
 
     /// Returns the share of a region, which it may spend without home. Zero if it must not.
     pub fn share_of_region(&self) -> Cost {
-        self.share_limit().map_or(Cost::default(), |share| share.ceiling())
+        let share = self.share_limit().filter(|_| !matches!(self.share, RegionShare::Unspent { .. }));
+        share.map_or(Cost::default(), |share| share.ceiling())
     }
 
     /// Returns the most that a purse holds, and asks home for.
@@ -266,14 +277,17 @@ impl Purse {
         }
         // A moment in the future is of a clock that was set back.
         let is_touched = purse.touched <= now && now.since(purse.touched) < idle;
-        if purse.left == 0 || purse.waiting.is_some() || is_touched {
+        // What a single large request has leased, and has not spent, goes back from a purse in use, too.
+        let left = if is_touched { purse.left.min(self.largest().thousandths()) } else { 0 };
+        let amount = purse.left - left;
+        if amount == 0 || purse.waiting.is_some() {
             return None;
         }
         purse.begin_word(now);
-        let (amount, until) = (purse.left, now.plus(self.timeout));
-        purse.left = 0;
+        let until = now.plus(self.timeout);
+        purse.left = left;
         purse.waiting =
-            Some(PendingWord { kind: WordKind::Return, tag, amount, least: 0, left: 0, mark: now, until, tries: 0 });
+            Some(PendingWord { kind: WordKind::Return, tag, amount, least: 0, left, mark: now, until, tries: 0 });
         self.send(purse)
     }
 

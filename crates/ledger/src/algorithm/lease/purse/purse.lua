@@ -103,10 +103,12 @@ end
 local function surplus(limit, purse, tag, idle, now)
   -- Nobody may know of the word: the reply of the act that wrote it was lost.
   if purse.kind == RETURN and not (purse.mark <= now and now < purse.till) then return again(limit, purse, now) end
+  -- What a single large request has leased, and has not spent, goes back from a purse in use, too.
   local is_touched = purse.touched <= now and now - purse.touched < idle
-  if purse.left == 0 or purse.kind ~= 0 or is_touched then return NOTHING end
-  local amount = purse.left
-  purse.left = 0
+  local left = is_touched and min(purse.left, limit.largest) or 0
+  local amount = purse.left - left
+  if amount == 0 or purse.kind ~= 0 then return NOTHING end
+  purse.left = left
   return new_word(limit, purse, RETURN, tag, amount, 0, now)
 end
 

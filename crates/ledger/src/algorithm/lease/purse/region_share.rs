@@ -22,6 +22,8 @@ const TWIN_WITH_WINDOW: usize = 20;
 pub enum RegionShare {
     /// Nothing.
     None,
+    /// Nothing, but what was spent of one of so many shares, and what is leased, stays counted.
+    Unspent { regions: u64 },
     /// One of so many shares, after home gave no answer. Until then leases are counted.
     Counted { regions: u64 },
     /// One of so many shares, because home gives no answer.
@@ -48,7 +50,9 @@ impl Purse {
     pub(super) fn share_limit(&self) -> Option<SpentLimit> {
         match self.share {
             RegionShare::None => None,
-            RegionShare::Counted { regions } | RegionShare::Spent { regions } => self.limit.divided(regions),
+            RegionShare::Unspent { regions } | RegionShare::Counted { regions } | RegionShare::Spent { regions } => {
+                self.limit.divided(regions)
+            }
         }
     }
 

@@ -182,6 +182,23 @@ fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
 }
 
 #[test]
+fn what_a_region_has_passed_without_home_is_paid_also_when_its_file_denies_that() {
+    let mut region = Region::of_window();
+    let counting = region.purse;
+    region.lease(9);
+    assert_eq!(region.alone(), 30);
+    region.purse = Purse { share: RegionShare::None, ..counting }.with_unspent_shares(3);
+    assert_eq!((region.purse.without_home(), region.purse.share_of_region()), (None, Cost::default()));
+    for (leased, left) in [(9, 0), (9, 0), (9, 6)] {
+        region.lease(leased);
+        assert_eq!(region.purse.left(region.state.as_deref(), region.now), Cost::from_tokens(left));
+    }
+    // The file allows it again: 36 were leased.
+    region.purse = counting;
+    assert_eq!(region.alone(), 6);
+}
+
+#[test]
 fn home_that_has_said_that_nothing_is_left_is_believed() {
     let mut region = Region::of_window();
     region.lease(0);

@@ -213,6 +213,20 @@ fn an_untouched_purse_gives_back_what_is_left_before_home_hears_of_it() {
 }
 
 #[test]
+fn a_purse_in_use_gives_back_what_it_holds_beyond_the_largest_lease() {
+    let mut region = Region::new();
+    let word = region.mark(300, 2).unwrap();
+    assert!(region.credit(&word, 300, PERIOD, 3600 * SECOND, 0));
+    // The request for which that was leased has left.
+    assert!(region.pays(1));
+    let surplus = PurseAct::Surplus { tag: 5, idle: IDLE };
+    let PurseReply::Send(marked) = region.act(surplus) else { panic!("kept") };
+    assert_eq!((marked.word.kind, marked.word.amount.whole(), marked.word.left.whole()), (WordKind::Return, 199, 100));
+    assert!(region.pays(1) && region.credit(&marked, 0, PERIOD, 3600 * SECOND, 0));
+    assert_eq!((region.left(), region.act(surplus)), (99, PurseReply::Nothing));
+}
+
+#[test]
 fn a_purse_that_no_limit_has_any_more_gives_back_at_once_what_it_holds_but_not_what_is_under_way() {
     let mut region = Region::filled();
     assert!(region.pays(90));
