@@ -60,11 +60,6 @@ impl<T: Transport> Remote<T> {
         self.connection(worker).map_or(true, Connection::is_away) || self.breaker.is_open()
     }
 
-    /// Whether a worker's connection is made, and no attempt has failed since it ended.
-    pub fn is_connecting(&self, worker: Worker) -> bool {
-        self.connection(worker).is_ok_and(|connection| connection.usable().is_err() && !connection.is_away())
-    }
-
     /// Sends no heartbeats on new connections.
     pub fn silence(&self) {
         self.is_silent.store(true, Ordering::Relaxed);

@@ -143,11 +143,6 @@ impl Nodes {
         self.health.is_troubled()
     }
 
-    /// Whether a connection to a node has ended, or was never made, and the next attempt to make it has not ended.
-    pub(super) fn is_connecting(&self, worker: Worker) -> bool {
-        self.all().iter().any(|node| node.remote.is_connecting(worker))
-    }
-
     fn all(&self) -> Vec<Arc<Node>> {
         self.table.load().iter().flatten().cloned().collect()
     }
