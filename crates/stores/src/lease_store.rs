@@ -77,11 +77,6 @@ impl LeaseStore {
         }
     }
 
-    /// Whether the store is connected, and its breaker is not open. Not to be asked before an act: only acts close the breaker.
-    pub fn is_up(&self) -> bool {
-        self.store.is_up(WORKER)
-    }
-
     /// Whether the store is known to give no answer about this bucket: the last attempt to connect has failed, or the breaker is open.
     /// Of a cluster, that of the node with the bucket. Not while a connection that has ended is made again. Acts wait for that.
     pub fn is_away(&self, key: &BucketKey) -> bool {
@@ -182,16 +177,6 @@ impl Store {
             Store::Redis(redis) => redis.silence(),
             Store::Cluster(cluster) => cluster.silence(),
             Store::Postgres(postgres) => postgres.silence(),
-        }
-    }
-
-    /// Whether a worker can use its connections, and no breaker is open.
-    fn is_up(&self, worker: Worker) -> bool {
-        match self {
-            Store::Memory(_) => true,
-            Store::Redis(redis) => redis.is_up(worker),
-            Store::Cluster(cluster) => cluster.is_up(),
-            Store::Postgres(postgres) => postgres.is_up(worker),
         }
     }
 

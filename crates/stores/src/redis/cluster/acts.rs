@@ -116,11 +116,6 @@ impl Cluster {
         })
     }
 
-    /// Whether every node can be used, and none has an open breaker.
-    pub fn is_up(&self) -> bool {
-        !self.nodes.is_troubled()
-    }
-
     /// Whether the node with this bucket is known to give no answer, or no node is known. Not while the connection to the node is made
     /// again.
     pub fn is_away(&self, worker: Worker, key: &BucketKey) -> bool {

@@ -138,11 +138,6 @@ impl Nodes {
         GatewaySlots { workers: &self.holds, worker, part, now: self.clock.now() }
     }
 
-    /// Whether the cluster has lost a node that serves hash tags, or a hash tag has no node.
-    pub(super) fn is_troubled(&self) -> bool {
-        self.health.is_troubled()
-    }
-
     fn all(&self) -> Vec<Arc<Node>> {
         self.table.load().iter().flatten().cloned().collect()
     }
