@@ -1,6 +1,7 @@
 //! Computes what a bucket holds from its stored state, without charging it.
 
 use crate::algorithm::ban::BanPeriod;
+use crate::algorithm::lease::Purse;
 use crate::algorithm::lease::purse::ASK_HOME;
 use crate::algorithm::{Algorithm, ChargeResult, Level, Period, State, budget};
 use crate::cost::Cost;
@@ -70,7 +71,7 @@ impl BucketLevel {
             purse: match algorithm {
                 Algorithm::Purse(purse) => Some(PurseLevel {
                     left: purse.left(state, now),
-                    heard: purse.heard(state, now),
+                    heard: Purse::heard(state),
                     is_home_known: purse.is_home_known(state, now),
                     asks_home,
                 }),
