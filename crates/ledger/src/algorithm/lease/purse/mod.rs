@@ -28,6 +28,7 @@ use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::fixed_window::{self, FixedWindow};
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Numbers, Step};
 use crate::cost::Cost;
+use crate::truncated_hash::first_bytes;
 use base::time::{Micros, Timestamp};
 pub use purse_act::{PurseAct, PurseReply};
 pub(in crate::algorithm::lease) use purse_level::PurseContents;
@@ -401,9 +402,7 @@ fn hash_of_numbers(limit: &SpentLimit) -> [u8; 16] {
     for number in [limit.ceiling().thousandths()].into_iter().chain(per) {
         hash.update(number.to_be_bytes());
     }
-    let mut first = [0; 16];
-    first.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
-    first
+    first_bytes(hash)
 }
 
 /// Returns whether a state is that of a purse.
