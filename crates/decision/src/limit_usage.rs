@@ -88,7 +88,7 @@ impl<'l> LimitUsage<'l> {
             resets_at: resets_at.filter(|_| algorithm.slots().is_none()),
             banned_until: level.ban.map(|ban| until(ban.end.since(at.of(algorithm)))),
             as_of: level
-                .heard()
+                .home_heard
                 .map(|heard| format_seconds(Timestamp(at.date.0.saturating_sub(at.of(algorithm).since(heard).0)))),
             runs_out_at: runs_out_at(algorithm, level, at.of(algorithm)).and_then(|moment| algorithm.print_end(moment)),
         }
@@ -187,6 +187,7 @@ mod tests {
             delay: Micros(0),
             period: Some(Period { begin: Timestamp(NOVEMBER), end: Timestamp(NOVEMBER + 30 * DAY) }),
             ban: None,
+            home_heard: None,
             purse: None,
         };
         LimitUsage::new(&rules.limits()[0], &algorithm, &level, now.into())

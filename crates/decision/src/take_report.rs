@@ -7,7 +7,7 @@ use super::payment::{LimitAnswer, Payment};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::{Algorithm, Level, Period};
-use ledger::bucket_level::{BucketLevel, PurseLevel};
+use ledger::bucket_level::BucketLevel;
 use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::RuleSet;
@@ -68,12 +68,8 @@ fn level(algorithm: &Algorithm, outcome: &Outcome, now: Timestamp) -> BucketLeve
         delay,
         period: period.map(|period| Period { end, ..period }),
         ban: outcome.ban.map(|ban| BanPeriod { end: now.plus(outcome.retry_after), step: ban.step }),
-        purse: algorithm.kind().is_purse().then(|| PurseLevel {
-            left: remaining,
-            heard: (home_heard > Timestamp(0)).then_some(home_heard),
-            is_home_known: home_heard > Timestamp(0),
-            asks_home: false,
-        }),
+        home_heard: (home_heard > Timestamp(0)).then_some(home_heard),
+        purse: None,
     }
 }
 

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmKind;
 use crate::algorithm::lease::Purse;
+use crate::truncated_hash::first_bytes;
 use request::attribute::Attribute;
 
 /// The version of the format of stored buckets, part of every bucket key. It changes when the encoding of a key or the
@@ -71,9 +72,7 @@ impl BucketKey {
         hash.update(length(meter.len()));
         hash.update(meter);
         hash.update([part]);
-        let mut key = [0; 16];
-        key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
-        BucketKey(key)
+        BucketKey(first_bytes(hash))
     }
 
     /// Returns the key under which a store keeps what identifies it among the stores of regions. No bucket has this key.
@@ -87,18 +86,12 @@ impl BucketKey {
     }
 
     fn of_region_text(text: &[u8]) -> BucketKey {
-        let mut key = [0; 16];
-        let hash = Sha256::new_with_prefix(FORMAT_OF_REGIONS).chain_update(text).finalize();
-        key.iter_mut().zip(hash).for_each(|(byte, hashed)| *byte = hashed);
-        BucketKey(key)
+        BucketKey(first_bytes(Sha256::new_with_prefix(FORMAT_OF_REGIONS).chain_update(text)))
     }
 
     /// Returns the key under which the store of a region keeps a part of the index of its purses. No bucket has this key.
     pub fn of_purse_index(part: u8) -> BucketKey {
-        let mut key = [0; 16];
-        let hash = Sha256::new_with_prefix(FORMAT_OF_PURSE_INDEX).chain_update([part]).finalize();
-        key.iter_mut().zip(hash).for_each(|(byte, hashed)| *byte = hashed);
-        BucketKey(key)
+        BucketKey(first_bytes(Sha256::new_with_prefix(FORMAT_OF_PURSE_INDEX).chain_update([part])))
     }
 
     /// Returns the key of the purse of a limit whose home has this key, and the key of the home of a limit whose purse has this key.
@@ -185,9 +178,9 @@ impl KeySeed {
             hash.update(length(key.len()));
             hash.update(key);
         }
-        let [a, b, c, d, ..] = <[u8; 32]>::from(hash.clone().finalize());
-        let suffix = identity.algorithm.has_ban().then_some([a, b, c, d]);
-        KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])), suffix }
+        let first = first_bytes(hash.clone());
+        let suffix = identity.algorithm.has_ban().then_some(first);
+        KeySeed { hash, tag: LimitTag(u32::from_be_bytes(first)), suffix }
     }
 
     /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag
@@ -206,8 +199,7 @@ impl KeySeed {
     pub fn key(&self, descriptor: &Descriptor) -> BucketKey {
         let mut hash = self.hash.clone();
         hash.update(&descriptor.0);
-        let mut key = [0; 16];
-        key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        let mut key: [u8; 16] = first_bytes(hash);
         if let (Some(suffix), Some(end)) = (self.suffix, key.last_chunk_mut()) {
             *end = suffix;
         }

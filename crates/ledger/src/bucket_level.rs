@@ -1,6 +1,7 @@
 //! Computes what a bucket holds from its stored state, without charging it.
 
 use crate::algorithm::ban::BanPeriod;
+use crate::algorithm::lease::Purse;
 use crate::algorithm::lease::purse::ASK_HOME;
 use crate::algorithm::{Algorithm, ChargeResult, Level, Period, State, budget};
 use crate::cost::Cost;
@@ -28,7 +29,9 @@ pub struct BucketLevel {
     pub period: Option<Period>,
     /// The ban that runs.
     pub ban: Option<BanPeriod>,
-    /// What this region holds of a limit over several regions. `None` for other limits.
+    /// When the home of a limit over several regions was last heard. `None` if that is not known, and for other limits.
+    pub home_heard: Option<Timestamp>,
+    /// What this region holds of a limit over several regions. `None` for other limits, and if only the outcome of a charge is known.
     pub purse: Option<PurseLevel>,
 }
 
@@ -36,9 +39,7 @@ pub struct BucketLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurseLevel {
     pub left: Cost,
-    /// When home was last heard. `None` if that is not known.
-    pub heard: Option<Timestamp>,
-    /// Whether that says what is left there now. Otherwise the whole limit counts as left.
+    /// Whether what home said last says what is left there now. Otherwise the whole limit counts as left.
     pub is_home_known: bool,
     /// Whether the request asks home, because the purse cannot pay.
     pub asks_home: bool,
@@ -67,10 +68,13 @@ impl BucketLevel {
             delay,
             period: algorithm.period(state, now),
             ban: algorithm.running_ban(state, now),
+            home_heard: match algorithm {
+                Algorithm::Purse(_) => Purse::heard(state),
+                _ => None,
+            },
             purse: match algorithm {
                 Algorithm::Purse(purse) => Some(PurseLevel {
                     left: purse.left(state, now),
-                    heard: purse.heard(state, now),
                     is_home_known: purse.is_home_known(state, now),
                     asks_home,
                 }),
@@ -82,11 +86,6 @@ impl BucketLevel {
     /// Returns what is left. `None` for a purse that has not heard of home in this period.
     pub fn remaining(&self) -> Option<Cost> {
         self.purse.is_none_or(|purse| purse.is_home_known).then_some(self.untouched.remaining)
-    }
-
-    /// Returns when home was last heard. `None` if that is not known, and for a limit of one region.
-    pub fn heard(&self) -> Option<Timestamp> {
-        self.purse?.heard
     }
 }
 

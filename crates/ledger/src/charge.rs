@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use super::algorithm::lease::Purse;
 use super::algorithm::raise::{has_raises, told_between};
 use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
 use super::ban_beginnings::{BanBeginnings, begin_bans, with_begun_bans};
@@ -329,8 +330,8 @@ fn add_annotations<S: AsRef<[u64]>>(
         {
             outcome.told = told_between(state, &entry.state);
         }
-        if let Algorithm::Purse(purse) = &charge.algorithm {
-            outcome.home_heard = purse.heard(state, now.of(&charge.algorithm)).unwrap_or_default();
+        if matches!(charge.algorithm, Algorithm::Purse(_)) {
+            outcome.home_heard = Purse::heard(state).unwrap_or_default();
         }
     }
 }

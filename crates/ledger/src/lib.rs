@@ -41,5 +41,6 @@ pub mod outcome;
 pub mod store_time;
 #[cfg(any(test, feature = "test-values"))]
 mod test_charges;
+mod truncated_hash;
 
 pub use base::time::{Micros, Timestamp};

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use super::error::{Fault, StoreError};
 use super::events::EventSink;
 use super::lease_acts::{ActResult, ActResults, BucketAct};
+use super::redis::cluster::NodeId;
 use super::remote::Route;
 use super::settings::Settings;
 use super::worker::Worker;
 use super::{Clock, Micros, Store};
 use base::time::{Timestamp, timeout_precisely};
+use ledger::bucket_key::BucketKey;
 
 /// The worker whose connections do the acts.
 const WORKER: Worker = Worker(0);
@@ -75,19 +77,22 @@ impl LeaseStore {
         }
     }
 
-    /// Whether the store is connected, and its breaker is not open. Not to be asked before an act: only acts close the breaker.
-    pub fn is_up(&self) -> bool {
-        self.store.is_up(WORKER)
-    }
-
-    /// Whether the store is known to give no answer: the last attempt to connect has failed, or its breaker is open. Not while a
-    /// connection that has ended is made again. Acts wait for that.
-    pub fn is_away(&self) -> bool {
+    /// Whether the store is known to give no answer about this bucket: the last attempt to connect has failed, or the breaker is open.
+    /// Of a cluster, that of the node with the bucket. Not while a connection that has ended is made again. Acts wait for that.
+    pub fn is_away(&self, key: &BucketKey) -> bool {
         match &*self.store {
             Store::Memory(_) => false,
             Store::Redis(redis) => redis.is_away(WORKER),
-            Store::Cluster(cluster) => cluster.is_away(WORKER),
+            Store::Cluster(cluster) => cluster.is_away(WORKER, key),
             Store::Postgres(postgres) => postgres.is_away(WORKER),
+        }
+    }
+
+    /// Returns the node of a cluster with this bucket. `None` for a store with one server, and if the node is not known.
+    pub(crate) fn node_of(&self, key: &BucketKey) -> Option<NodeId> {
+        match &*self.store {
+            Store::Cluster(cluster) => cluster.node_of(key),
+            Store::Memory(_) | Store::Redis(_) | Store::Postgres(_) => None,
         }
     }
 
@@ -172,16 +177,6 @@ impl Store {
             Store::Redis(redis) => redis.silence(),
             Store::Cluster(cluster) => cluster.silence(),
             Store::Postgres(postgres) => postgres.silence(),
-        }
-    }
-
-    /// Whether a worker can use its connections, and no breaker is open.
-    fn is_up(&self, worker: Worker) -> bool {
-        match self {
-            Store::Memory(_) => true,
-            Store::Redis(redis) => redis.is_up(worker),
-            Store::Cluster(cluster) => cluster.is_up(),
-            Store::Postgres(postgres) => postgres.is_up(worker),
         }
     }
 

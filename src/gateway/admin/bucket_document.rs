@@ -78,7 +78,7 @@ impl BucketReport<'_> {
             add("purse", json!(shown(held.left)));
             add("largest_lease", json!(shown(purse.largest())));
             let now = levels.at.of(algorithm);
-            add("home_heard", json!(held.heard.map(|heard| Date(self.past_date(heard, now)).to_string())));
+            add("home_heard", json!(level.home_heard.map(|heard| Date(self.past_date(heard, now)).to_string())));
             add("asks_home", json!(held.asks_home));
         }
         if algorithm.is_held() {

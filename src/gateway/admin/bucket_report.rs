@@ -223,7 +223,7 @@ impl BucketReport<'_> {
             Algorithm::Purse(purse) => {
                 let left = purse.left(state.as_deref(), now);
                 let level = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
-                let heard = level.heard().map(|heard| Date(self.past_date(heard, now)));
+                let heard = level.home_heard.map(|heard| Date(self.past_date(heard, now)));
                 let heard = match (heard, level.remaining()) {
                     (None, _) => "home was never heard".to_owned(),
                     (Some(heard), Some(known)) => format!("{} at home, as heard at {heard}", shown(known.less(left))),

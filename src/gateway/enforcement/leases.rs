@@ -141,11 +141,13 @@ async fn wait_for_home(
         // The request may end while it waits.
         record_told(&taken);
         taken.settlement.enforced.iter_mut().for_each(|outcome| outcome.told = ToldThresholds::default());
-        match timeout_precisely(left.into(), keeper.ask(asked)).await {
+        match timeout_precisely(left.into(), keeper.ask(asked.iter().copied())).await {
             // At the deadline too, a last charge shows whether another gateway has heard home.
             Some(AskAnswer::Answered) | None => {}
             // What another gateway asked, or this one before, has no answer while home is away.
-            Some(AskAnswer::UnderWay) if keeper.home().is_away() => return Ok(Some(taken)),
+            Some(AskAnswer::UnderWay) if asked.iter().any(|(purse, _)| keeper.is_home_away(purse)) => {
+                return Ok(Some(taken));
+            }
             Some(AskAnswer::NoStore) if has_retried_store => break,
             Some(answer @ (AskAnswer::UnderWay | AskAnswer::NoStore)) => {
                 has_retried_store |= answer == AskAnswer::NoStore;

@@ -127,16 +127,24 @@ impl LeaseHealth {
         self.has_other_store.load(Ordering::Relaxed)
     }
 
-    /// Records a call to home with this number of words.
+    /// Records a call to home with this number of words. While home is down, a call that was not sent is not logged: the line about the
+    /// outage says why.
     pub(crate) fn record_call(&self, words: usize, took: Micros, fault: Option<&Fault>) {
         if fault.is_none_or(|fault| !fault.is_unsent) {
             self.metrics.calls.increment(1);
             self.metrics.words.increment(u64::try_from(words).unwrap_or(u64::MAX));
             self.metrics.duration.record(took.seconds());
         }
-        self.state.lock().last_failure = fault.cloned();
+        let is_known_down = {
+            let mut state = self.state.lock();
+            state.last_failure = fault.cloned();
+            state.reported == Some(false)
+        };
         let Some(fault) = fault else { return };
         self.metrics.errors.increment(&fault.error);
+        if fault.is_unsent && is_known_down {
+            return;
+        }
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             let server = fault.node.as_deref().unwrap_or(&self.address);
             log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "call to home failed");

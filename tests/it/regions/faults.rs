@@ -124,6 +124,28 @@ fn a_home_that_is_restarted_empty_grants_anew_and_the_gateways_connect_again() {
 }
 
 #[test]
+fn an_outage_of_home_is_logged_once_however_many_calls_are_not_made() {
+    let (upstream, mut home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(1000), &upstream);
+    let mut client = region.gateway.client();
+    home.kill();
+    region.gateway.expect_logged("home is down");
+    let failed = || region.gateway.metric("rate_limiter_home_errors_total", &[]);
+    let before = failed();
+    // For longer than a second, for which one line would be logged.
+    for user in 0..50 {
+        assert_eq!(ask(&mut client, &format!("user {user}")).status, 503);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    eventually("the calls are counted", || failed() >= before + 50.0);
+    let log = region.gateway.errors();
+    assert_eq!(log.matches("home is down").count(), 1, "{log}");
+    assert_eq!(log.matches("call to home failed").count(), 0, "{log}");
+    home.restart();
+    eventually("home answers again", || ask(&mut client, "a").status == 200);
+}
+
+#[test]
 fn requests_wait_while_a_connection_that_home_has_closed_is_made_again() {
     let (upstream, home) = (Upstream::start(), Redis::start());
     let region = Region::start("eu", home.port, &rules(100), &upstream);

@@ -20,6 +20,7 @@ use jiff::civil::Date;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
+use crate::truncated_hash::first_number;
 pub use anchor::{Anchor, CalendarUnit, InvalidCalendar, TimeOfDay};
 use base::time::{Micros, Timestamp};
 use period_cache::PeriodCache;
@@ -84,11 +85,7 @@ impl Calendar {
 
     /// Returns a number that other calendars do not have. It is the same in every process.
     pub(crate) fn code(&self) -> u64 {
-        *self.0.code.get_or_init(|| {
-            let hash: [u8; 32] = Sha256::digest(self.to_string()).into();
-            let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-            u64::from_be_bytes(*first)
-        })
+        *self.0.code.get_or_init(|| first_number(Sha256::new_with_prefix(self.to_string())))
     }
 
     pub fn unit(&self) -> CalendarUnit {

@@ -27,8 +27,9 @@ use tokio::task::JoinSet;
 use crate::error::Fault;
 use crate::lease_store::LeaseStore;
 use crate::purse_index::IndexedPurse;
+use crate::redis::cluster::NodeId;
 use asked_purses::AskedPurses;
-use base::time::{Clock, Micros, sleep};
+use base::time::{Clock, Micros, Timestamp, sleep};
 use fault_injection::KeeperHooks;
 use filled_purses::FilledPurses;
 use ledger::algorithm::Algorithm;
@@ -86,6 +87,11 @@ impl PurseBucket {
             Algorithm::Purse(purse) => Some(PurseBucket { key: charge.key, purse: *purse, tag: charge.tag }),
             _ => None,
         }
+    }
+
+    /// Returns the key of the bucket at home.
+    fn home_key(&self) -> BucketKey {
+        self.key.across(&self.purse)
     }
 }
 
@@ -148,8 +154,9 @@ pub struct LeaseKeeper {
     asked: Mutex<AskedPurses>,
     used: UsedPurses,
     filled: Mutex<FilledPurses>,
-    /// Until when home is expected to refuse words, as without memory, as a time of the clock. It has refused the last call.
-    refused_until: AtomicU64,
+    /// Until when nodes of home are expected to refuse words, as without memory. They have refused all words of the last call. A home with
+    /// one server is the node `None`.
+    refused_until: Mutex<HashMap<Option<NodeId>, Timestamp>>,
     /// The reloads that the task has not seen yet.
     changes: Mutex<Vec<NumberChange>>,
     /// Until when purses ask home again soon, as a time of the clock.
@@ -174,7 +181,7 @@ impl LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
         let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        let refused_until = AtomicU64::new(0);
+        let refused_until = Mutex::default();
         let (changes, asks_soon_until) = (Mutex::default(), AtomicU64::new(0));
         LeaseKeeper {
             region,
@@ -210,6 +217,11 @@ impl LeaseKeeper {
     /// Returns the store of home.
     pub fn home(&self) -> &LeaseStore {
         &self.home
+    }
+
+    /// Whether home is known to give no answer about this purse. Of a cluster, one node can be away.
+    pub fn is_home_away(&self, purse: &PurseBucket) -> bool {
+        self.home.is_away(&purse.home_key())
     }
 
     /// Makes the task do nothing, and waits until it does nothing: before another process gets the purses. Does not return while

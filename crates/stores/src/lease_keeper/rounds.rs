@@ -134,7 +134,7 @@ impl LeaseKeeper {
             match reply {
                 Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
                 // Another word is under way, and home has just refused words.
-                Some(_) if self.clock.now().0 < self.refused_until.load(Ordering::Relaxed) => {
+                Some(_) if self.refuses_words(purse) => {
                     self.asked.lock().end(&purse.key, AskAnswer::NoHome);
                 }
                 Some(_) => self.asked.lock().end(&purse.key, AskAnswer::UnderWay),
@@ -195,10 +195,7 @@ impl LeaseKeeper {
         let HomeCall { answers, fault, healed } = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
         self.events.send(LeaseEvent::Called { words: carried.len(), took, healed, fault });
-        let is_refusal = |answer: &Result<HomeAnswer, StoreError>| answer.is_err_and(StoreError::is_refusal);
-        let until =
-            if answers.iter().all(is_refusal) { self.clock.now().plus(self.settings.lock().timeout).0 } else { 0 };
-        self.refused_until.store(until, Ordering::Relaxed);
+        self.note_refusals(carried, &answers);
         let mut answered = Vec::new();
         for (one, answer) in carried.iter().zip(answers) {
             match answer {
@@ -207,7 +204,7 @@ impl LeaseKeeper {
                     let (id, again_at) = (one.marked.word.id, sent.plus(one.marked.again_after));
                     end.unanswered.push(UnansweredWord { purse: one.purse, id, again_at });
                     if is_waited_for {
-                        let is_lost = error.is_lost_answer() && !self.home.is_away();
+                        let is_lost = error.is_lost_answer() && !self.is_home_away(&one.purse);
                         let answer = if is_lost { AskAnswer::UnderWay } else { AskAnswer::NoHome };
                         self.asked.lock().end(&one.purse.key, answer);
                     }
@@ -217,6 +214,25 @@ impl LeaseKeeper {
         if !answered.is_empty() {
             self.credit(&answered, sent, end, is_waited_for).await;
         }
+    }
+
+    /// Notes which nodes of home have refused all of these words.
+    fn note_refusals(&self, carried: &[Carried], answers: &[Result<HomeAnswer, StoreError>]) {
+        let until = self.clock.now().plus(self.settings.lock().timeout);
+        let mut refused_until = self.refused_until.lock();
+        let nodes = carried.iter().map(|one| self.home.node_of(&one.purse.home_key()));
+        let (refused, others): (Vec<_>, Vec<_>) =
+            nodes.zip(answers).partition(|(_, answer)| answer.is_err_and(StoreError::is_refusal));
+        refused_until.extend(refused.into_iter().map(|(node, _)| (node, until)));
+        for (node, _) in others {
+            refused_until.remove(&node);
+        }
+    }
+
+    /// Whether the node of home with the bucket of this purse has just refused words.
+    fn refuses_words(&self, purse: &PurseBucket) -> bool {
+        let until = self.refused_until.lock().get(&self.home.node_of(&purse.home_key())).copied();
+        until.is_some_and(|until| self.clock.now() < until)
     }
 
     async fn credit(
@@ -300,10 +316,11 @@ impl LeaseKeeper {
     /// word once.
     async fn at_home(&self, carried: &[Carried]) -> HomeCall {
         let settings = self.settings.lock().clone();
-        let act = |Carried { purse: PurseBucket { key, purse, tag }, marked }: &Carried| {
-            let region = RegionId::of_purse(&settings.region, key.0);
-            let limit = Algorithm::Home(purse.home(settings.regions)?);
-            Some(BucketAct { key: key.across(purse), limit, tag: *tag, act: LeaseAct::Word(region, marked.word) })
+        let act = |Carried { purse, marked }: &Carried| {
+            let region = RegionId::of_purse(&settings.region, purse.key.0);
+            let limit = Algorithm::Home(purse.purse.home(settings.regions)?);
+            let act = LeaseAct::Word(region, marked.word);
+            Some(BucketAct { key: purse.home_key(), limit, tag: purse.tag, act })
         };
         let mut waiting: Vec<(usize, BucketAct)> =
             carried.iter().enumerate().filter_map(|(place, one)| Some((place, act(one)?))).collect();
@@ -327,8 +344,8 @@ impl LeaseKeeper {
                 }
             }
             let is_lost = |place: usize| matches!(answers.get(place), Some(Err(error)) if error.is_lost_answer());
-            waiting.retain(|(place, _)| is_lost(*place));
-            if waiting.is_empty() || self.home.is_away() || self.clock.now() >= until {
+            waiting.retain(|(place, act)| is_lost(*place) && !self.home.is_away(&act.key));
+            if waiting.is_empty() || self.clock.now() >= until {
                 let refusal = || Some(Fault::new(answers.first()?.err()?, "home has answered, and refused"));
                 let is_unanswered = answers.iter().all(Result::is_err);
                 let fault = is_unanswered.then(|| fault.or_else(refusal)).flatten();

@@ -50,19 +50,9 @@ impl<T: Transport> Remote<T> {
         done
     }
 
-    /// Whether a worker can use its connection, and the breaker is not open.
-    pub fn is_up(&self, worker: Worker) -> bool {
-        self.usable(worker).is_ok() && !self.breaker.is_open()
-    }
-
     /// Whether the server is known to give no answer: the last attempt to connect has failed, or the breaker is open.
     pub fn is_away(&self, worker: Worker) -> bool {
         self.connection(worker).map_or(true, Connection::is_away) || self.breaker.is_open()
-    }
-
-    /// Whether a worker's connection is made, and no attempt has failed since it ended.
-    pub fn is_connecting(&self, worker: Worker) -> bool {
-        self.connection(worker).is_ok_and(|connection| connection.usable().is_err() && !connection.is_away())
     }
 
     /// Sends no heartbeats on new connections.

@@ -63,7 +63,12 @@ async fn the_acts_of_a_dead_master_have_no_answer_and_the_others_do() {
     let lost = second.results.iter().filter(|result| matches!(result, ActResult::NoAnswer(_))).count();
     let done = second.results.iter().filter(|result| matches!(result, ActResult::Done(_))).count();
     assert!(lost >= 8 && done >= 16 && lost + done == 32, "{second:?}");
-    while home.is_up() {
+    // The other nodes are not away.
+    let dead: Vec<bool> = second.results.iter().map(|result| matches!(result, ActResult::NoAnswer(_))).collect();
+    let away = || words.iter().map(|word| home.is_away(&word.key)).collect::<Vec<_>>();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while away() != dead {
+        assert!(std::time::Instant::now() < until, "{:?} are away, and {dead:?} are dead", away());
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     for master in &mut cluster.masters[1..] {

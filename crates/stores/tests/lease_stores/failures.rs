@@ -11,7 +11,7 @@ use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
 use crate::support::sentinel::SentinelGroup;
 
-/// Waits until a store is up, or down.
+/// Waits for a state of a store.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -64,12 +64,12 @@ async fn a_home_that_crashes_answers_a_word_as_before_and_its_store_connects_aga
     let word = at_home(1, region.id, marked);
     let LeaseReply::Home(first) = one(&home, word).await else { panic!("no answer") };
     server.stop("immediate");
-    until("home is down", || !home.is_up()).await;
+    until("home is away", || home.is_away(&word.key)).await;
     let begin = Instant::now();
     let fault = home.act(&[word], PATIENCE).await.unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(1), "{fault:?}");
     server.launch();
-    until("home is up again", || home.is_up()).await;
+    until("home is connected again", || !home.is_away(&word.key)).await;
     let LeaseReply::Home(second) = one(&home, word).await else { panic!("no answer") };
     assert_eq!(without_times(&LeaseReply::Home(second)), without_times(&LeaseReply::Home(first)));
     assert_eq!(region.credit(1, &marked, second).await, PurseReply::Credited);
@@ -90,9 +90,9 @@ async fn a_server_that_is_a_replica_now_does_no_act_and_one_that_is_a_master_aga
     let () = server.command(&["REPLICAOF", "127.0.0.1", &other.port.to_string()]);
     let fault = home.act(&[word], PATIENCE).await.unwrap_err();
     assert!(matches!(fault.error, StoreError::Replica | StoreError::Closed | StoreError::Loading), "{fault:?}");
-    until("home is down", || !home.is_up()).await;
+    until("home is away", || home.is_away(&word.key)).await;
     let () = server.command(&["REPLICAOF", "NO", "ONE"]);
-    until("home is up again", || home.is_up()).await;
+    until("home is connected again", || !home.is_away(&word.key)).await;
     assert!(matches!(one(&home, word).await, LeaseReply::Home(_)));
 }
 
@@ -137,7 +137,23 @@ async fn a_home_that_does_not_answer_opens_the_breaker_which_a_later_act_closes(
         errors.push(home.act(&[word], PATIENCE).await.unwrap_err().error);
     }
     assert_eq!(errors[..3], [StoreError::Timeout; 3]);
-    assert!(begin.elapsed() < Duration::from_millis(1400) && !home.is_up(), "{errors:?}");
+    assert!(begin.elapsed() < Duration::from_millis(1400) && home.is_away(&word.key), "{errors:?}");
     answered(&home, word).await;
-    assert!(home.is_up());
+    assert!(!home.is_away(&word.key));
+}
+
+#[tokio::test]
+async fn a_home_that_is_slow_is_an_error_in_time_and_the_same_word_is_answered_later() {
+    let (server, redis) = (Redis::start(&[]), Redis::start(&[]));
+    let home = open(&Settings::Redis(server.settings())).await;
+    let mut region = Region::new("eu", &Settings::Redis(redis.settings())).await;
+    let marked = region.mark(1).await;
+    let word = at_home(1, region.id, marked);
+    let () = server.command(&["CLIENT", "PAUSE", "600", "ALL"]);
+    let begin = Instant::now();
+    let fault = home.act(&[word], Micros(SECOND / 10)).await.unwrap_err();
+    assert!(fault.error == StoreError::Timeout && begin.elapsed() < Duration::from_millis(500), "{fault:?}");
+    // The first try runs after the pause, and the second is answered as the first one.
+    region.lease(1, &home, marked).await;
+    assert!(region.take(&plan(1, 9)).await.0);
 }

@@ -16,6 +16,7 @@ use crate::region::{Region, SECOND, open, purse, purse_that_returns_after};
 use crate::relay::Relay;
 use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
+use crate::support::redis_cluster::RedisCluster;
 
 /// A keeper that runs, with what it needs.
 struct Far {
@@ -90,4 +91,29 @@ async fn what_nobody_uses_is_returned_while_others_are_asked_for_all_the_time() 
     assert!(amount.is_some_and(|amount| amount > Cost::ONE), "{amount:?}");
     asking.abort();
     far.running.abort();
+}
+
+#[tokio::test]
+async fn a_full_node_of_home_is_not_away_for_purses_on_other_nodes() {
+    let (cluster, redis) = (RedisCluster::start(), Redis::start(&[]));
+    let home = open(&Settings::Redis(cluster.settings(16))).await;
+    let region = Region::new("eu", &Settings::Redis(redis.settings())).await;
+    let own = KeeperSettings { region: Arc::from("eu"), regions: 3, timeout: Micros(20 * SECOND) };
+    let purses = LeaseStore::beside(Arc::clone(&region.store));
+    let keeper = Arc::new(LeaseKeeper::new(purses, home, own, Clock::system(), LeaseSink::new(|_| {})));
+    let running = tokio::spawn(Arc::clone(&keeper).run());
+    let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let ask = |key: u8| keeper.ask([(bucket([key, 0], purse()), Cost::ONE)]);
+    let mut filled = None;
+    for key in 0.. {
+        match ask(key).await {
+            AskAnswer::Answered => filled = Some(key),
+            AskAnswer::NoHome if filled.is_some() => break,
+            AskAnswer::NoHome => {}
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    // This purse needs no word of this gateway, as if that of another one were under way.
+    assert_eq!(ask(filled.unwrap()).await, AskAnswer::UnderWay);
+    running.abort();
 }

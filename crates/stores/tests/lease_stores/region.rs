@@ -1,7 +1,7 @@
 //! A region whose requests pay from purses, and a home that it leases from.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::budget::SpentLimit;
@@ -16,7 +16,8 @@ use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use ledger::outcome::Verdict;
-use stores::{ActResult, BucketAct, Clock, EventSink, LeaseStore, Micros, Settings, Store, Worker};
+use stores::{ActResult, BucketAct, Clock, Event, EventSink, LeaseStore, Micros, Settings, Store, Worker};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -66,21 +67,28 @@ pub(crate) fn purse_alone(key: u8) -> Plan {
 
 /// Opens a store for acts, and waits until it is up.
 pub(crate) async fn open(settings: &Settings) -> LeaseStore {
-    let store = LeaseStore::open(settings, Clock::system(), EventSink::new(|_| {}));
+    let (events, is_up) = connection_events(settings);
+    let store = LeaseStore::open(settings, Clock::system(), events);
     let driven = store.clone();
     tokio::spawn(async move { driven.run().await });
-    store.first_attempt().await;
-    until_up(&store).await;
+    until_up(is_up).await;
     store
 }
 
-/// Waits until a store is connected, which a cluster is when all of its nodes are.
-async fn until_up(store: &LeaseStore) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !store.is_up() {
-        assert!(Instant::now() < until, "the store does not connect");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// Returns a sink that follows whether a store is connected, which a cluster is when all of its nodes are.
+fn connection_events(settings: &Settings) -> (EventSink, watch::Receiver<bool>) {
+    let (sender, is_up) = watch::channel(!settings.is_shared());
+    let events = EventSink::new(move |event| match event {
+        Event::Up { .. } => _ = sender.send_replace(true),
+        Event::Down { .. } => _ = sender.send_replace(false),
+        _ => {}
+    });
+    (events, is_up)
+}
+
+async fn until_up(mut is_up: watch::Receiver<bool>) {
+    let up = tokio::time::timeout(Duration::from_secs(20), is_up.wait_for(|is_up| *is_up)).await;
+    up.expect("the store does not connect").unwrap();
 }
 
 /// Does one act.
@@ -107,12 +115,12 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) async fn new(name: &str, settings: &Settings) -> Region {
-        let store = Arc::new(Store::open(settings, 1, Clock::system(), EventSink::new(|_| {})));
+        let (events, is_up) = connection_events(settings);
+        let store = Arc::new(Store::open(settings, 1, Clock::system(), events));
         let driven = Arc::clone(&store);
         let connection = tokio::spawn(async move { driven.run(Worker(0)).await });
-        store.first_attempt().await;
+        until_up(is_up).await;
         let purses = LeaseStore::beside(Arc::clone(&store));
-        until_up(&purses).await;
         Region { id: RegionId::of(name), store, purses, connection, tag: 0 }
     }
 

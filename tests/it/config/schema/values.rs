@@ -47,7 +47,7 @@ fn a_bound_of_a_number_is_that_of_check() {
         for (bound, beyond) in [("minimum", -1), ("maximum", 1)] {
             let Some(bound) = schema.bound(resolved, bound) else { continue };
             let accepted = |value: i64| {
-                let mut files = whole_files().to_vec();
+                let mut files = whole_files();
                 files.retain(|file| algorithm.is_none_or(|named| named == algorithm_of(file)));
                 files.retain_mut(|file| set(file, &path, &json!(value)));
                 files.iter().filter(|file| bad_files::parse(file.to_string().as_bytes()).is_ok()).count()

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-const WHOLE: [&str; 42] = [
+const WHOLE: [&str; 20] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -12,86 +12,6 @@ error_pages: [{body_file: empty.txt}]
 rules:
   - {name: listed, match: {header:x-a: {in_file: {file: empty.txt}}}, action: allow}
   - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}",
-    "
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - name: a
-        limit_keys: [path]
-        algorithm: leaky_bucket
-        algorithm_config: {rps: 1, queue: 20, max_wait: 1s, shadow: {rps: 1, queue: 20, max_wait: 1s}}",
-    "
-upstream: http://127.0.0.1:9000
-rules:
-  - name: a
-    limit_keys: [path]
-    algorithm: leaky_bucket
-    algorithm_config: {rps: 1, queue: 20, max_wait: 1s, shadow: {rps: 1, queue: 20, max_wait: 1s}}",
-    "
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - name: a
-        limit_keys: [path]
-        algorithm: fixed_window
-        algorithm_config: {limit: 20, window: month, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-rules:
-  - name: a
-    limit_keys: [path]
-    algorithm: fixed_window
-    algorithm_config: {limit: 20, window: month, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - name: a
-        limit_keys: [path]
-        algorithm: sliding_log
-        algorithm_config: {limit: 20, window: 1d, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - name: a
-        limit_keys: [path]
-        algorithm: sliding_window
-        algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-rules:
-  - name: a
-    limit_keys: [path]
-    algorithm: sliding_log
-    algorithm_config: {limit: 20, window: 1d, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-rules:
-  - name: a
-    limit_keys: [path]
-    algorithm: sliding_window
-    algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - name: a
-        limit_keys: [path]
-        algorithm: concurrency
-        algorithm_config: {limit: 20, max_hold: 1h, shadow: {limit: 20}}",
-    "
-upstream: http://127.0.0.1:9000
-rules:
-  - name: a
-    limit_keys: [path]
-    algorithm: concurrency
-    algorithm_config: {limit: 20, max_hold: 1h, shadow: {limit: 20}}",
     "
 upstream: http://127.0.0.1:9000
 access_log: {to: stdout}
@@ -181,84 +101,12 @@ listeners: [{address: 127.0.0.1:0, tls: {certificates: [{cert_file: server.pem, 
     "\
 upstream: http://127.0.0.1:9000
 rules:
-  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: 1}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
-  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: 1}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
-  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rps: 1000000, burst: 1000000000, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
-  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1d, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rps: 1000000, burst: 1000000000, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1d, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
   - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: {from: request_json:/a, default: 1}}}
 ",
     "\
 upstream: http://127.0.0.1:9000
 rules:
   - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: {learn: 95%, min: 1, default: 1}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: 1}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: 1}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
-  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: llm_tokens, reserve: 1, weights: {}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-rules:
-  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: llm_tokens, reserve: 1, weights: {}}}
-",
-    "\
-upstream: http://127.0.0.1:9000
-policies:
-  - name: p
-    rules:
-      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}
 ",
     "\
 upstream: http://127.0.0.1:9000
@@ -274,8 +122,31 @@ records: {to: records.jsonl, meters: [m], subject: [ip:address]}
 ",
 ];
 
-pub fn whole_files() -> [Value; 42] {
-    static FILES: LazyLock<[Value; 42]> = LazyLock::new(|| WHOLE.map(|text| serde_yaml::from_str(text).unwrap()));
+/// Rules, each of which is in two files: under `rules`, and in a policy.
+const RULES: [&str; 11] = [
+    "{name: a, limit_keys: [path], algorithm: leaky_bucket, algorithm_config: {rps: 1, queue: 20, max_wait: 1s, shadow: {rps: 1, queue: 20, max_wait: 1s}}}",
+    "{name: a, limit_keys: [path], algorithm: fixed_window, algorithm_config: {limit: 20, window: month, shadow: {limit: 20}}}",
+    "{name: a, limit_keys: [path], algorithm: sliding_log, algorithm_config: {limit: 20, window: 1d, shadow: {limit: 20}}}",
+    "{name: a, limit_keys: [path], algorithm: sliding_window, algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}}",
+    "{name: a, limit_keys: [path], algorithm: concurrency, algorithm_config: {limit: 20, max_hold: 1h, shadow: {limit: 20}}}",
+    "{name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rps: 1000000, burst: 1000000000, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}",
+    "{name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1d, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}",
+    "{name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: 1}}",
+    "{name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: 1}}",
+    "{name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: llm_tokens, reserve: 1, weights: {}}}",
+    "{name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}",
+];
+
+pub fn whole_files() -> Vec<Value> {
+    static FILES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let parsed = |text: &str| serde_yaml::from_str::<Value>(text).unwrap();
+        let of_rule = |rule: &str| {
+            let (upstream, rules) = ("http://127.0.0.1:9000", [parsed(rule)]);
+            let policies = [json!({"name": "p", "rules": rules})];
+            [json!({"upstream": upstream, "rules": rules}), json!({"upstream": upstream, "policies": policies})]
+        };
+        WHOLE.into_iter().map(parsed).chain(RULES.into_iter().flat_map(of_rule)).collect()
+    });
     FILES.clone()
 }
 

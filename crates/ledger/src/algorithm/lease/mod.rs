@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 use super::Algorithm;
 use super::step::{EXACT, Entry};
 use crate::cost::Cost;
+use crate::truncated_hash::first_number;
 pub use balance::PurseBalance;
 use base::time::{Micros, Timestamp};
 pub use home::{Home, HomeAnswer};
@@ -44,17 +45,13 @@ pub struct RegionId(pub u64);
 
 impl RegionId {
     pub fn of(name: &str) -> RegionId {
-        let hash: [u8; 32] = Sha256::digest(name.as_bytes()).into();
-        let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        RegionId(u64::from_be_bytes(*first) & EXACT)
+        RegionId(first_number(Sha256::new_with_prefix(name)) & EXACT)
     }
 
     /// Returns the id of the purse with this key in a region. Purses with other numbers of the same limit have other ids, because each
     /// of them numbers its own words.
     pub fn of_purse(region: &str, key: [u8; 16]) -> RegionId {
-        let hash: [u8; 32] = Sha256::new_with_prefix(region.as_bytes()).chain_update(key).finalize().into();
-        let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        RegionId(u64::from_be_bytes(*first) & EXACT)
+        RegionId(first_number(Sha256::new_with_prefix(region).chain_update(key)) & EXACT)
     }
 }
 

@@ -23,6 +23,7 @@ mod tests;
 
 use super::step::{EXACT, Entry, State};
 use crate::cost::Cost;
+use crate::truncated_hash::first_number;
 use annotations::Annotations;
 pub(crate) use annotations::told_between;
 use base::time::{Micros, Timestamp};
@@ -47,9 +48,7 @@ pub struct RaiseId(pub u64);
 impl RaiseId {
     /// Returns the name of the raise with this id.
     pub fn of(id: &str) -> RaiseId {
-        let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
-        let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        RaiseId(u64::from_be_bytes(*first))
+        RaiseId(first_number(Sha256::new_with_prefix(id)))
     }
 }
 

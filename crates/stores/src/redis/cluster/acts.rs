@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::Cluster;
+use super::directory::NodeId;
 use super::hash_tags::TagIndex;
 use super::nodes::Node;
 use crate::error::{Fault, StoreError};
@@ -15,6 +16,7 @@ use crate::remote::acts::heard;
 use crate::remote::{Route, WaitPeriod};
 use crate::worker::Worker;
 use base::time::Timestamp;
+use ledger::bucket_key::BucketKey;
 
 impl Cluster {
     /// Does acts of leases. Waits at most for the nodes' timeout. The time is the latest on the clocks of the nodes. An act whose
@@ -114,14 +116,20 @@ impl Cluster {
         })
     }
 
-    /// Whether every node can be used, and none has an open breaker.
-    pub fn is_up(&self) -> bool {
-        !self.nodes.is_troubled()
+    /// Whether the node with this bucket is known to give no answer, or no node is known. Not while the connection to the node is made
+    /// again.
+    pub fn is_away(&self, worker: Worker, key: &BucketKey) -> bool {
+        match self.node_of(key) {
+            // A node that was just found has no connection yet.
+            Some(node) => self.nodes.get(node).is_some_and(|node| node.remote.is_away(worker)),
+            None => true,
+        }
     }
 
-    /// Whether a node is known to give no answer, or a hash tag has no node. Not while a connection to a node is made again.
-    pub fn is_away(&self, worker: Worker) -> bool {
-        self.nodes.is_troubled() && !self.nodes.is_connecting(worker)
+    /// Returns the node with this bucket, if it is known.
+    pub(crate) fn node_of(&self, key: &BucketKey) -> Option<NodeId> {
+        let directory = &self.nodes.directory;
+        directory.owner(directory.tags.of(key))
     }
 
     /// Sends no heartbeats on new connections.

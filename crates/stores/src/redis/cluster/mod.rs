@@ -41,6 +41,7 @@ use crate::take_failure::TakeFailure;
 use crate::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
 use directory::Directory;
+pub(crate) use directory::NodeId;
 use hash_tags::{HashTags, TagIndex};
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::holds::TimedHold;

@@ -138,16 +138,6 @@ impl Nodes {
         GatewaySlots { workers: &self.holds, worker, part, now: self.clock.now() }
     }
 
-    /// Whether the cluster has lost a node that serves hash tags, or a hash tag has no node.
-    pub(super) fn is_troubled(&self) -> bool {
-        self.health.is_troubled()
-    }
-
-    /// Whether a connection to a node has ended, or was never made, and the next attempt to make it has not ended.
-    pub(super) fn is_connecting(&self, worker: Worker) -> bool {
-        self.all().iter().any(|node| node.remote.is_connecting(worker))
-    }
-
     fn all(&self) -> Vec<Arc<Node>> {
         self.table.load().iter().flatten().cloned().collect()
     }

@@ -28,6 +28,7 @@ use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::fixed_window::{self, FixedWindow};
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Numbers, Step};
 use crate::cost::Cost;
+use crate::truncated_hash::first_bytes;
 use base::time::{Micros, Timestamp};
 pub use purse_act::{PurseAct, PurseReply};
 pub(in crate::algorithm::lease) use purse_level::PurseContents;
@@ -52,6 +53,8 @@ const WAITS_FOR_ANSWER: u64 = 10;
 pub struct Purse {
     /// The limit that holds over all regions.
     limit: SpentLimit,
+    /// Of this limit. Every request needs it for the key of its purse.
+    numbers_hash: [u8; 16],
     /// The most that a purse holds, and asks home for.
     size: LeaseSize,
     /// How long an answer of home is expected.
@@ -71,7 +74,8 @@ impl Purse {
     /// Makes the purses of a limit, each with a share of the limit. `None` as for [`Purse::new`].
     pub fn sized(limit: SpentLimit, size: LeaseSize, timeout: Micros, return_after: Micros) -> Option<Purse> {
         let limit = limit.without_thresholds();
-        let purse = Purse { limit, size, timeout, return_after, share: RegionShare::None };
+        let numbers_hash = hash_of_numbers(&limit);
+        let purse = Purse { limit, numbers_hash, size, timeout, return_after, share: RegionShare::None };
         let is_exact = timeout.0.max(return_after.0) <= EXACT >> 8;
         let is_positive = purse.largest() > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
         (is_exact && is_positive).then_some(purse)
@@ -144,17 +148,7 @@ impl Purse {
     /// Returns a hash of what a purse was leased for: the burst or limit, which may differ from request to request, and the rate or the
     /// window. A purse of another window would end with a period that home has shortened.
     pub fn numbers_hash(&self) -> [u8; 16] {
-        let per = match self.limit {
-            SpentLimit::TokenBucket(bucket) => bucket.fraction(),
-            SpentLimit::FixedWindow(window) => window.window().code(),
-        };
-        let mut hash = Sha256::new_with_prefix(NUMBERS_OF_PURSES);
-        for number in [self.limit.ceiling().thousandths()].into_iter().chain(per) {
-            hash.update(number.to_be_bytes());
-        }
-        let mut first = [0; 16];
-        first.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
-        first
+        self.numbers_hash
     }
 
     /// Returns the limit that holds over all regions.
@@ -165,7 +159,8 @@ impl Purse {
     /// Returns the purses of the limit that `change` makes of this limit.
     #[must_use]
     pub(in crate::algorithm) fn with(&self, change: impl FnOnce(&SpentLimit) -> SpentLimit) -> Purse {
-        Purse { limit: change(&self.limit), ..*self }
+        let limit = change(&self.limit);
+        Purse { limit, numbers_hash: hash_of_numbers(&limit), ..*self }
     }
 
     /// Returns the settings as integers for the Lua twin, for a call at about the time `near`.
@@ -409,6 +404,19 @@ impl Purse {
         let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }
     }
+}
+
+/// Computes [`Purse::numbers_hash`].
+fn hash_of_numbers(limit: &SpentLimit) -> [u8; 16] {
+    let per = match limit {
+        SpentLimit::TokenBucket(bucket) => bucket.fraction(),
+        SpentLimit::FixedWindow(window) => window.window().code(),
+    };
+    let mut hash = Sha256::new_with_prefix(NUMBERS_OF_PURSES);
+    for number in [limit.ceiling().thousandths()].into_iter().chain(per) {
+        hash.update(number.to_be_bytes());
+    }
+    first_bytes(hash)
 }
 
 /// Returns whether a state is that of a purse.

@@ -56,8 +56,8 @@ impl Purse {
     }
 
     /// Returns when home was last heard: what other regions have spent since is not known here. `None` before the first answer.
-    pub fn heard(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
-        Some(self.open(state, now).heard).filter(|heard| *heard > Timestamp(0))
+    pub fn heard(state: Option<&[u64]>) -> Option<Timestamp> {
+        Some(StoredPurse::parse(state?)?.heard).filter(|heard| *heard > Timestamp(0))
     }
 
     /// Returns whether the purse knows what is left at home now, from an answer in the running period.

@@ -316,16 +316,15 @@ fn home_that_is_short_of_a_large_cost_is_asked_for_a_small_one() {
 #[test]
 fn a_purse_tells_when_home_was_heard_and_since_when_charges_can_be_undone() {
     let mut region = Region::filled();
-    let Algorithm::Purse(purse) = region.purse else { panic!("no purse") };
     let undone_since = |region: &Region| region.state.as_ref().unwrap()[11];
-    assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(NOW));
+    assert_eq!(Purse::heard(region.state.as_deref()), Some(NOW));
     let begin = undone_since(&region);
     region.wait(30_000);
     assert!(region.pays(95));
     let word = region.mark(1, 4).unwrap();
     region.wait(30_000);
     assert!(region.credit(&word, 95, PERIOD, 3600 * SECOND, 0));
-    assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(word.mark));
+    assert_eq!(Purse::heard(region.state.as_deref()), Some(word.mark));
     // Another lease of the same period.
     assert_eq!(undone_since(&region), begin);
     assert!(region.pays(95));
