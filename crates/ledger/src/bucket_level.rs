@@ -1,7 +1,6 @@
 //! Computes what a bucket holds from its stored state, without charging it.
 
 use crate::algorithm::ban::BanPeriod;
-use crate::algorithm::lease::Purse;
 use crate::algorithm::lease::purse::ASK_HOME;
 use crate::algorithm::{Algorithm, ChargeResult, Level, Period, State, budget};
 use crate::cost::Cost;
@@ -68,10 +67,7 @@ impl BucketLevel {
             delay,
             period: algorithm.period(state, now),
             ban: algorithm.running_ban(state, now),
-            home_heard: match algorithm {
-                Algorithm::Purse(_) => Purse::heard(state),
-                _ => None,
-            },
+            home_heard: algorithm.home_heard(state),
             purse: match algorithm {
                 Algorithm::Purse(purse) => Some(PurseLevel {
                     left: purse.left(state, now),

@@ -4,7 +4,6 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::lease::Purse;
 use super::algorithm::raise::{has_raises, told_between};
 use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
 use super::ban_beginnings::{BanBeginnings, begin_bans, with_begun_bans};
@@ -330,9 +329,7 @@ fn add_annotations<S: AsRef<[u64]>>(
         {
             outcome.told = told_between(state, &entry.state);
         }
-        if matches!(charge.algorithm, Algorithm::Purse(_)) {
-            outcome.home_heard = Purse::heard(state).unwrap_or_default();
-        }
+        outcome.home_heard = charge.algorithm.home_heard(state).unwrap_or_default();
     }
 }
 

@@ -367,6 +367,14 @@ impl Algorithm {
         self.slots()?.max_hold()
     }
 
+    /// Returns when the home of a purse was last heard. `None` before the first answer, and for other limits.
+    pub fn home_heard(&self, state: Option<&[u64]>) -> Option<Timestamp> {
+        match self {
+            Algorithm::Purse(_) => Purse::heard(state),
+            _ => None,
+        }
+    }
+
     /// Returns whether the algorithm may delay a request that it grants.
     pub fn delays(&self) -> bool {
         matches!(self, Algorithm::LeakyBucket(_))
