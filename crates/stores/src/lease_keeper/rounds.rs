@@ -1,12 +1,17 @@
 //! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 use super::asked_purses::PurseDemand;
 use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT, SOON};
 use crate::error::{Fault, StoreError};
 use crate::lease_acts::{ActResult, BucketAct};
+use crate::redis::cluster::NodeId;
 use base::time::{Micros, Timestamp, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{
@@ -110,18 +115,43 @@ struct Carried {
 }
 
 impl LeaseKeeper {
-    pub(super) async fn round(&self, round: Round) -> RoundEnd {
+    pub(super) async fn round(self: &Arc<Self>, round: Round) -> RoundEnd {
         let mut end = RoundEnd::default();
         let mut asked = AskedOfRound::of(self, &round);
+        let is_waited_for = !asked.keys.is_empty();
         let carried = match round {
             Round::Lease(asked) => self.mark(&asked).await,
             Round::Resend(words) => self.mark_again(&words, &mut end).await,
             Round::Surplus(purses) => self.take_surplus(&purses, &mut end).await,
         };
-        if !carried.is_empty() {
-            self.carry(&carried, &mut end, !asked.keys.is_empty()).await;
+        let mut by_node: HashMap<Option<NodeId>, Vec<Carried>> = HashMap::new();
+        for one in carried {
+            by_node.entry(self.home.node_of(&one.purse.home_key())).or_default().push(one);
         }
-        asked.keys.clear();
+        // A node of a cluster that gives no answer keeps no other one from being heard.
+        let mut calls: JoinSet<RoundEnd> = JoinSet::new();
+        for carried in by_node.into_values() {
+            let keeper = Arc::clone(self);
+            calls.spawn(async move {
+                let mut end = RoundEnd::default();
+                keeper.carry(&carried, &mut end, is_waited_for).await;
+                end
+            });
+        }
+        let mut is_whole = true;
+        while let Some(called) = calls.join_next().await {
+            match called {
+                Ok(called) => {
+                    end.unanswered.extend(called.unanswered);
+                    end.filled.extend(called.filled);
+                }
+                // Only after a panic. The requests that wait for its words get an answer with the end of the round.
+                Err(_) => is_whole = false,
+            }
+        }
+        if is_whole {
+            asked.keys.clear();
+        }
         end
     }
 

@@ -43,8 +43,9 @@ async fn far(events: LeaseSink) -> Far {
 
 fn bucket(key: [u8; 2], purse: Algorithm) -> PurseBucket {
     let Algorithm::Purse(purse) = purse else { panic!("no purse") };
-    let mut bytes = [0; 16];
-    bytes[..2].copy_from_slice(&key);
+    // The hash tag of a bucket in a cluster depends on the first four bytes.
+    let [key, group] = key;
+    let bytes = [0, 0, group, key, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     PurseBucket { key: BucketKey(bytes), purse, tag: LimitTag(7) }
 }
 
@@ -93,15 +94,53 @@ async fn what_nobody_uses_is_returned_while_others_are_asked_for_all_the_time() 
     far.running.abort();
 }
 
-#[tokio::test]
-async fn a_full_node_of_home_is_not_away_for_purses_on_other_nodes() {
-    let (cluster, redis) = (RedisCluster::start(), Redis::start(&[]));
-    let home = open(&Settings::Redis(cluster.settings(16))).await;
+/// Starts a keeper whose home is a cluster.
+async fn keeper_of_cluster(
+    cluster: &RedisCluster,
+    timeout: Micros,
+) -> (Arc<LeaseKeeper>, tokio::task::JoinHandle<()>, (Region, Redis)) {
+    let redis = Redis::start(&[]);
+    let settings = stores::redis::Settings { timeout, ..cluster.settings(16) };
+    let home = open(&Settings::Redis(settings)).await;
     let region = Region::new("eu", &Settings::Redis(redis.settings())).await;
-    let own = KeeperSettings { region: Arc::from("eu"), regions: 3, timeout: Micros(20 * SECOND) };
+    let own = KeeperSettings { region: Arc::from("eu"), regions: 3, timeout };
     let purses = LeaseStore::beside(Arc::clone(&region.store));
     let keeper = Arc::new(LeaseKeeper::new(purses, home, own, Clock::system(), LeaseSink::new(|_| {})));
     let running = tokio::spawn(Arc::clone(&keeper).run());
+    (keeper, running, (region, redis))
+}
+
+#[tokio::test]
+async fn a_node_of_home_that_hangs_keeps_no_request_waiting_for_another_node() {
+    let cluster = RedisCluster::start();
+    let (keeper, running, _parts) = keeper_of_cluster(&cluster, Micros(4 * SECOND)).await;
+    // Connects to every node.
+    let warm = |key: u8| keeper.ask([(bucket([key, 1], purse()), Cost::ONE)]);
+    for key in 0..32 {
+        assert_eq!(warm(key).await, AskAnswer::Answered);
+    }
+    let () = cluster.masters[0].command(&["CLIENT", "PAUSE", "3000", "ALL"]);
+    let started = std::time::Instant::now();
+    let mut asking = tokio::task::JoinSet::new();
+    for key in 0..32 {
+        let keeper = Arc::clone(&keeper);
+        asking.spawn(async move {
+            let answer = keeper.ask([(bucket([key, 2], purse()), Cost::ONE)]).await;
+            (answer, started.elapsed() < Duration::from_secs(2))
+        });
+    }
+    let answers = asking.join_all().await;
+    assert!(answers.iter().all(|(answer, _)| *answer == AskAnswer::Answered), "{answers:?}");
+    let soon = answers.iter().filter(|(_, is_soon)| *is_soon).count();
+    // The hanging node has about a third of the buckets.
+    assert!((8..32).contains(&soon), "{answers:?}");
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_full_node_of_home_is_not_away_for_purses_on_other_nodes() {
+    let cluster = RedisCluster::start();
+    let (keeper, running, _parts) = keeper_of_cluster(&cluster, Micros(20 * SECOND)).await;
     let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
     let ask = |key: u8| keeper.ask([(bucket([key, 0], purse()), Cost::ONE)]);
     let mut filled = None;
