@@ -122,7 +122,7 @@ fn runs_out_at(algorithm: &Algorithm, level: &BucketLevel, now: Timestamp) -> Op
     let left = u128::from(limit.less(level.spent).thousandths());
     // Of a period whose beginning is not known, there is no pace. Nor is there one while the clock of a region is behind that of home.
     let passed = (period.begin > Timestamp(0)).then(|| now.since(period.begin))?;
-    if passed == Micros(0) && level.heard().is_some() {
+    if passed == Micros(0) && level.home_heard.is_some() {
         return None;
     }
     let rest = (u128::from(passed.0) * left).checked_div(used)?;
