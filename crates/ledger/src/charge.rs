@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::algorithm::raise::{has_raises, told_between};
-use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
+use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget, lease::Purse};
 use super::ban_beginnings::{BanBeginnings, begin_bans, with_begun_bans};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
@@ -321,8 +321,8 @@ fn add_annotations<S: AsRef<[u64]>>(
 ) {
     for (index, ((outcome, charge), state)) in outcomes.iter_mut().zip(&plan.enforced).zip(states).enumerate() {
         let state = words(state);
-        if let Some(state) = state.filter(|state| has_raises(state)) {
-            outcome.raised = charge.algorithm.raised_by(Some(state), now.of(&charge.algorithm));
+        if charge.algorithm.is_leased() || state.is_some_and(has_raises) {
+            outcome.raised = charge.algorithm.raised_by(state, now.of(&charge.algorithm));
         }
         if !charge.algorithm.thresholds().is_empty()
             && let Some(Some(entry)) = entries.get(index)

@@ -96,8 +96,8 @@ impl FallbackShare {
         self.older_gateways.store(older, Ordering::Relaxed);
     }
 
-    /// Whether marks of told thresholds may be written: a heartbeat has shown no gateway that would find them invalid.
-    pub(crate) fn writes_marks(&self) -> bool {
+    /// Whether states of the newest format may be written: a heartbeat has shown no gateway that would find them invalid.
+    pub(crate) fn writes_newest_format(&self) -> bool {
         self.older_gateways.load(Ordering::Relaxed) == 0
     }
 

@@ -96,6 +96,11 @@ impl LeaseStore {
         }
     }
 
+    /// Whether states of the newest format may be written, because all gateways that share the store read them.
+    pub fn writes_newest_format(&self) -> bool {
+        self.store.writes_newest_format()
+    }
+
     /// Whether the store does only one call at a time, so that calls made together wait for each other.
     pub fn is_serial(&self) -> bool {
         matches!(&*self.store, Store::Postgres(_))

@@ -404,13 +404,14 @@ impl Store {
         }
     }
 
-    /// Whether charges may mark in their buckets which thresholds were reported. In a shared store, all live gateways must read marks.
-    pub fn writes_marks(&self) -> bool {
+    /// Whether states of the newest format may be written: with marks of the thresholds that were reported, and raises in purses. In a shared
+    /// store, all live gateways must read them.
+    pub fn writes_newest_format(&self) -> bool {
         match self {
             Store::Memory(_) => true,
-            Store::Redis(redis) => redis.fallback.writes_marks(),
-            Store::Cluster(cluster) => cluster.fallback.writes_marks(),
-            Store::Postgres(postgres) => postgres.fallback.writes_marks(),
+            Store::Redis(redis) => redis.fallback.writes_newest_format(),
+            Store::Cluster(cluster) => cluster.fallback.writes_newest_format(),
+            Store::Postgres(postgres) => postgres.fallback.writes_newest_format(),
         }
     }
 

@@ -239,6 +239,11 @@ fn a_mistake_in_the_script_is_found() {
         ("max(limit.largest, cost) - purse.left", "limit.largest - purse.left"),
         // A lease is not counted, nor what is given back.
         ("plus(share[1], price(limit, given - paid))", "share[1]"),
+        // The last of several raises ends them.
+        ("plus(sum, amount), min(first, ends)", "plus(sum, amount), ends"),
+        // A raise ends by the time of the answer.
+        ("plus(marked, raised_for) or 0", "plus(now, raised_for) or 0"),
+        ("max(bucket.ends, bucket.short_until, bucket.raised_until)", "max(bucket.ends, bucket.short_until)"),
     ];
     let script = script::leases();
     for (right, wrong) in mistakes {

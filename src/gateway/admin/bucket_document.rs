@@ -80,6 +80,9 @@ impl BucketReport<'_> {
             let now = levels.at.of(algorithm);
             add("home_heard", json!(level.home_heard.map(|heard| Date(self.past_date(heard, now)).to_string())));
             add("asks_home", json!(held.asks_home));
+            if let Some((amount, end)) = self.raise_at_home(levels.state(&chosen.key).as_deref(), limit) {
+                add("raises", json!([{"raise": null, "amount": shown(amount), "until": end.to_string()}]));
+            }
         }
         if algorithm.is_held() {
             add("held", json!(shown(self.held(chosen, limit, levels))));

@@ -9,7 +9,7 @@ use config::Config;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::concurrency::Holder;
-use ledger::algorithm::lease::RememberedPurse;
+use ledger::algorithm::lease::{Purse, RememberedPurse};
 use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::bucket_key::BucketKey;
 use ledger::bucket_level::BucketLevel;
@@ -203,6 +203,14 @@ impl BucketReport<'_> {
         Timestamp(self.before.at.date.0.saturating_sub(now.since(moment).0))
     }
 
+    /// Returns the sum of the raises at home, as a purse has last heard, and the date on which the first of them ends. It is rounded up to
+    /// a whole second, because a purse counts from the moment at which it asked.
+    pub(super) fn raise_at_home(&self, state: Option<&[u64]>, limit: &Limit) -> Option<(Cost, Date)> {
+        let (amount, end) = Purse::raise(state, self.before.at.of(&limit.algorithm))?;
+        let second = Micros(self.date_of(end, limit).0).ceil_seconds().saturating_mul(1_000_000);
+        Some((amount, Date(Timestamp(second))))
+    }
+
     /// Returns whether the change has raised the bucket. It has not if the bucket had this raise before.
     fn is_new_raise(&self, chosen: &BucketSelection, limit: &Limit) -> bool {
         let Change::Raise(id) = self.change else { return false };
@@ -230,7 +238,11 @@ impl BucketReport<'_> {
                     (Some(heard), None) => format!("home was last heard at {heard}, which says nothing of now"),
                 };
                 let [left, largest] = [left, purse.largest()].map(shown);
-                vec![format!("    {left} in the purse of this region, which holds up to {largest}; {heard}")]
+                let purse_line =
+                    format!("    {left} in the purse of this region, which holds up to {largest}; {heard}");
+                let raise = self.raise_at_home(state.as_deref(), limit);
+                let raise = raise.map(|(amount, end)| format!("    raised by {} at home until {end}", shown(amount)));
+                [purse_line].into_iter().chain(raise).collect()
             }
             Algorithm::Home(home) => {
                 let purses =

@@ -345,7 +345,8 @@ async fn charge(
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
     // The next process has a copy of the buckets in memory, and tells what it finds there.
-    let tells = gateway.store.writes_marks() && (gateway.store.is_shared() || !gateway.lifecycle.is_handed_over());
+    let tells =
+        gateway.store.writes_newest_format() && (gateway.store.is_shared() || !gateway.lifecycle.is_handed_over());
     if let Some(records) = snapshot.records.as_ref().filter(|_| tells) {
         records.tell_thresholds(&mut plan);
     }

@@ -64,7 +64,7 @@ async fn ask_bucket(gateway: &GatewayState, question: ThresholdQuestion, now: Ti
     let algorithm = charge.algorithm.beginning_no_ban().unwrap_or(charge.algorithm);
     let mut plan = Plan::default();
     plan.enforce(Charge { algorithm, cost: Cost::default(), purpose: ChargePurpose::Spend, ..charge.clone() });
-    let taken = match gateway.store.writes_marks() {
+    let taken = match gateway.store.writes_newest_format() {
         true => gateway.store.take(*worker, &plan, None).await.ok().flatten(),
         false => None,
     };

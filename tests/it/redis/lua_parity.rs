@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::budget::SpentLimit;
-use ledger::algorithm::lease::{HomeAnswer, PurseAct, PurseReply, RegionId, Word, WordId, WordKind};
+use ledger::algorithm::lease::{HomeAnswer, HomeRaise, PurseAct, PurseReply, RegionId, Word, WordId, WordKind};
 use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::algorithm::{Algorithm, AlgorithmKind, Entry, State};
@@ -188,6 +188,7 @@ impl Model {
                     remains: length,
                     again_after: Micros(tokens),
                     rest: Cost::ONE,
+                    raise: HomeRaise::default(),
                 };
                 limit.act(state.as_deref(), PurseAct::Credit { answer, mark: now, wanted: Cost::ONE }, now)?.0?
             }

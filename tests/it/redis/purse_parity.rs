@@ -8,7 +8,7 @@ use fastrand::Rng;
 use ledger::algorithm::budget::SpentLimit;
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::lease::{
-    HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, WordId, WordKind,
+    HomeAnswer, HomeRaise, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, WordId, WordKind,
 };
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::algorithm::{Algorithm, ChargeResult, State};
@@ -37,8 +37,11 @@ const UNDONE_SINCE: usize = 11;
 const SHARE: usize = 12;
 const UNIT: usize = 13;
 const DEBT: usize = 15;
-/// The form of a purse with a share.
-const COUNTING: u64 = 2;
+
+/// Returns whether a purse has a share.
+fn is_counting(state: &[u64]) -> bool {
+    matches!(state[0] & 0xff, 2 | 4)
+}
 
 /// What requests a play makes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -135,7 +138,7 @@ impl Model {
         let mut undone = entry.state;
         undone[TOUCHED] = state[TOUCHED];
         let mut back = 0;
-        if undone[0] & 0xff == COUNTING {
+        if is_counting(&undone) {
             back = cost.min(undone[DEBT]);
             if back > 0 && at.0 != state[TOUCHED] {
                 return Undoing::DebtKept;
@@ -172,6 +175,10 @@ impl Model {
                     remains: Micros(rng.u64(0..40 * SECOND)),
                     again_after: Micros(if rng.bool() { 0 } else { rng.u64(0..8 * SECOND) }),
                     rest: amount(rng),
+                    raise: HomeRaise {
+                        amount: if rng.bool() { amount(rng) } else { Cost::default() },
+                        remains: Micros(rng.u64(0..9 * SECOND)),
+                    },
                 };
                 PurseAct::Credit { answer, mark: word.mark, wanted: amount(rng) }
             }
@@ -231,9 +238,11 @@ fn play(scripts: &mut Scripts, seed: u64, kinds: &mut HashMap<&str, usize>) -> R
         let stored = scripts.take.stored(&key);
         agree(&stored, &model.states.get(&key).map(|state| state.to_vec()))
             .map_err(|difference| format!("seed {seed}, step {step}, {kind}: {difference}"))?;
-        let is_indebted = stored.is_some_and(|state| state[0] & 0xff == COUNTING && state[DEBT] > 0);
+        let is_raised = stored.as_ref().is_some_and(|state| state[0] & 0xff > 2);
+        let is_indebted = stored.is_some_and(|state| is_counting(&state) && state[DEBT] > 0);
         *kinds.entry(kind).or_default() += 1;
         *kinds.entry("in debt").or_default() += usize::from(is_indebted);
+        *kinds.entry("raised").or_default() += usize::from(is_raised);
     }
     Ok(())
 }
@@ -332,7 +341,7 @@ fn requests_acts_and_undone_charges_have_the_same_results_on_purses_in_rust_and_
     for seed in 0..short_or_long(300, 10_000) {
         play(&mut scripts, seed, &mut kinds).unwrap_or_else(|difference| panic!("{difference}"));
     }
-    let of_acts = ["granted", "refused", "lease", "return", "credited", "nothing"];
+    let of_acts = ["granted", "refused", "lease", "return", "credited", "nothing", "raised"];
     let of_undoing = ["undone", "kept", "debt undone", "debt kept", "in debt"];
     for kind in of_acts.into_iter().chain(of_undoing) {
         assert!(kinds.get(kind).is_some_and(|count| *count >= 100), "{kind}: {kinds:?}");
@@ -358,6 +367,7 @@ fn a_mistake_in_charges_and_their_undoing_is_found() {
         ("max(bucket.share[1] - price(limit, back), 0), bucket.debt - back", "bucket.share[1], bucket.debt - back"),
         ("max(bucket.share[1] - price(limit, back), 0)", "max(bucket.share[1] - back, 0)"),
         ("bucket.debt - back", "bucket.debt"),
+        ("97 + shared", "97"),
     ];
     for (right, wrong) in mistakes {
         assert!(script::take().contains(right), "{right}");

@@ -13,6 +13,7 @@ mod life;
 #[cfg(feature = "test-hooks")]
 mod mistakes;
 mod other_store;
+mod raised;
 mod random_faults;
 mod recorded;
 mod replicas;

@@ -45,7 +45,7 @@ impl KeeperHooks {
 #[cfg(feature = "test-hooks")]
 mod mistake {
     use base::time::{Micros, Timestamp};
-    use ledger::algorithm::lease::{HomeAnswer, MarkedWord, WordKind};
+    use ledger::algorithm::lease::{HomeAnswer, HomeRaise, MarkedWord, WordKind};
     use ledger::cost::Cost;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ mod mistake {
 
         pub(super) fn credited(self, answer: HomeAnswer, mark: Timestamp) -> (HomeAnswer, Timestamp) {
             match (self, answer) {
-                (Mistake::EndlessPurse, HomeAnswer::Answer { id, kind, given, again_after, rest, .. }) => {
+                (Mistake::EndlessPurse, HomeAnswer::Answer { id, kind, given, again_after, rest, raise, .. }) => {
                     let (period, remains) = (Timestamp(1), Micros(3_600_000_000));
-                    (HomeAnswer::Answer { id, kind, given, period, remains, again_after, rest }, mark)
+                    (HomeAnswer::Answer { id, kind, given, period, remains, again_after, rest, raise }, mark)
                 }
                 // A mark in the future counts as now.
                 (Mistake::EndsFromAnswer, answer) => (answer, Timestamp(1 << 52)),
@@ -92,6 +92,7 @@ mod mistake {
             remains: Micros(3_600_000_000),
             again_after: Micros(0),
             rest: Cost::default(),
+            raise: HomeRaise::default(),
         })
     }
 }

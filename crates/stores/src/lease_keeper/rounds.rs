@@ -15,7 +15,7 @@ use crate::redis::cluster::NodeId;
 use base::time::{Micros, Timestamp, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{
-    HomeAnswer, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
+    HomeAnswer, HomeRaise, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
 };
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -274,7 +274,7 @@ impl LeaseKeeper {
     ) {
         let act = |(one, answer): &(&Carried, HomeAnswer)| {
             let wanted = self.asked.lock().wanted(&one.purse.key);
-            let (answer, mark) = self.hooks.credited(self.asking_soon(*answer), one.marked.mark);
+            let (answer, mark) = self.hooks.credited(self.for_purse(*answer), one.marked.mark);
             (one.purse, PurseAct::Credit { answer, mark, wanted })
         };
         let acts: Vec<_> = answered.iter().map(act).collect();
@@ -300,11 +300,16 @@ impl LeaseKeeper {
         }
     }
 
-    /// Returns the answer with which a purse asks home again soon, if there was a reload lately.
-    fn asking_soon(&self, mut answer: HomeAnswer) -> HomeAnswer {
-        let is_soon = self.clock.now().0 < self.asks_soon_until.load(Ordering::Relaxed);
-        if let (true, HomeAnswer::Answer { again_after, .. }) = (is_soon, &mut answer) {
-            *again_after = SOON.min(*again_after);
+    /// Returns the answer as a purse takes it: with which it asks home again soon, if there was a reload lately. It learns of no raise while a
+    /// gateway runs that would find its state invalid then.
+    fn for_purse(&self, mut answer: HomeAnswer) -> HomeAnswer {
+        if let HomeAnswer::Answer { again_after, raise, .. } = &mut answer {
+            if self.clock.now().0 < self.asks_soon_until.load(Ordering::Relaxed) {
+                *again_after = SOON.min(*again_after);
+            }
+            if !self.region.writes_newest_format() {
+                *raise = HomeRaise::default();
+            }
         }
         answer
     }

@@ -18,10 +18,11 @@ use base::time;
 
 /// The format of states in which buckets can have raises. An older gateway finds such a state invalid, and empties the bucket.
 pub(crate) const WITH_RAISES: u8 = 1;
-/// The format of states in which buckets can have a mark of the highest threshold that was reported, and timed holds.
-const WITH_MARKS_AND_TIMED_HOLDS: u8 = 2;
+/// The format of states in which purses can have the raises at home. In format 2, buckets can have a mark of the highest threshold that was
+/// reported, and timed holds.
+const WITH_RAISED_PURSES: u8 = 3;
 /// The newest format of states that this gateway reads. Every heartbeat announces it.
-pub(crate) const STATE_FORMAT: u8 = WITH_MARKS_AND_TIMED_HOLDS;
+pub(crate) const STATE_FORMAT: u8 = WITH_RAISED_PURSES;
 
 /// The interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(2);

@@ -8,7 +8,8 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::budget::SpentLimit;
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::lease::{
-    Home, HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, RegionId, Word, WordId, WordKind,
+    Home, HomeAnswer, HomeRaise, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, RegionId, Word, WordId,
+    WordKind,
 };
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
@@ -119,6 +120,10 @@ pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: 
                 remains: Micros(rng.u64(0..20 * unit)),
                 again_after: Micros(rng.u64(0..8 * unit)),
                 rest: amount(rng),
+                raise: HomeRaise {
+                    amount: if rng.bool() { amount(rng) } else { Cost::default() },
+                    remains: Micros(rng.u64(0..20 * unit)),
+                },
             };
             PurseAct::Credit { answer, mark: word.mark, wanted: amount(rng) }
         }

@@ -144,9 +144,19 @@ local function make_room(entries)
   return true
 end
 
-local function answer(entry, ends, rest, now)
-  return pack('<I8I8I8I8I8I8I8I8I8', 1, entry.number, entry.tag, entry.kind, entry.given, entry.period, max(ends - now, 0),
-    max(entry.short_until - now, 0), rest)
+-- Returns the sum of the raises of a bucket, and how long it holds: until the first of them ends.
+local function raise_of(bucket, now)
+  local running, sum, first = bucket.running or '', 0, EXACT
+  for at = 9, #running, 24 do
+    local amount, ends = unpack('<I8I8', running, at)
+    sum, first = plus(sum, amount), min(first, ends)
+  end
+  return sum, sum > 0 and first - now or 0
+end
+
+local function answer(bucket, entry, ends, rest, now)
+  return pack('<I8I8I8I8I8I8I8I8I8I8I8', 1, entry.number, entry.tag, entry.kind, entry.given, entry.period, max(ends - now, 0),
+    max(entry.short_until - now, 0), rest, raise_of(bucket, now))
 end
 
 return {
@@ -170,7 +180,7 @@ return {
       if number == last.number and tag == last.tag then
         -- A period that was not believed, or has become shorter, ends earlier than at the first time.
         local begin, ends = period_of(limit, bucket, now)
-        return answer(last, min(last.ends, ends), rest_of(limit, bucket, held_of(entries)), now)
+        return answer(bucket, last, min(last.ends, ends), rest_of(limit, bucket, held_of(entries)), now)
       end
       return pack('<I8I8I8', 2, last.number, last.tag)
     end
@@ -179,7 +189,7 @@ return {
     if not last and not make_room(entries) then
       local begin, ends = period_of(limit, bucket, now)
       local none = {number = number, tag = tag, kind = kind, given = 0, period = begin, ends = ends, short_until = ends}
-      return answer(none, ends, 0, now)
+      return answer(bucket, none, ends, 0, now)
     end
     local before = last and last.held or 0
     local others, entry = held_of(entries) - before, {region = region, number = number, tag = tag, kind = kind, given = 0}
@@ -192,7 +202,7 @@ return {
     entry.period, entry.ends = period_of(limit, bucket, now)
     entry.short_until = now + again
     entries[place or #entries + 1], bucket.changed = entry, true
-    return answer(entry, entry.ends, rest_of(limit, bucket, plus(others, entry.held)), now)
+    return answer(bucket, entry, entry.ends, rest_of(limit, bucket, plus(others, entry.held)), now)
   end,
 
   -- How many times the bucket could pay the cost by itself.

@@ -34,7 +34,7 @@ use crate::cost::Cost;
 use crate::truncated_hash::first_number;
 pub use balance::PurseBalance;
 use base::time::{Micros, Timestamp};
-pub use home::{Home, HomeAnswer};
+pub use home::{Home, HomeAnswer, HomeRaise};
 pub use purse::{Purse, PurseAct, PurseReply};
 pub use remembered_purse::RememberedPurse;
 pub use size::LeaseSize;
@@ -157,7 +157,7 @@ impl LeaseAct {
     }
 
     /// Returns the act as integers, each below 2^53, for a store that runs scripts.
-    pub fn numbers(&self) -> SmallVec<[u64; 12]> {
+    pub fn numbers(&self) -> SmallVec<[u64; 14]> {
         match self {
             LeaseAct::Purse(act) => act.numbers(),
             LeaseAct::Word(region, word) => SmallVec::from_slice(&word.numbers(*region)),

@@ -6,7 +6,7 @@ use super::{MOST_RAISES, Raise, RaiseError, split, with_prefix};
 use crate::algorithm::ban::BanPeriod;
 use crate::algorithm::budget::{Budget, SpentLimit};
 use crate::algorithm::concurrency::{self, Holder};
-use crate::algorithm::lease::{HomeAnswer, PurseAct, PurseReply, RegionId, Word};
+use crate::algorithm::lease::{HomeAnswer, HomeRaise, Purse, PurseAct, PurseReply, RegionId, Word};
 use crate::algorithm::step::{BanBeginning, ChargeResult, EXACT, Entry, Period, State, Step};
 use crate::algorithm::{Algorithm, fixed_window, sliding_log, sliding_window};
 use crate::cost::Cost;
@@ -81,15 +81,16 @@ impl Algorithm {
         Step { untouched, charge }
     }
 
-    /// Returns the sum of the raises that run at `now`.
+    /// Returns the sum of the raises that run at `now`. Those of a purse are at home, as last heard.
     pub fn raised_by(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match (self, state.and_then(split)) {
+            (Algorithm::Purse(_), _) => Purse::raise(state, now).map_or(Cost::default(), |(amount, _)| amount),
             (Algorithm::LeakyBucket(_), _) | (_, None) => Cost::default(),
             (_, Some(split)) => Annotations::at(&split, now).sum(),
         }
     }
 
-    /// Returns the raises that run at `now`, in the order in which they were made.
+    /// Returns the raises that run at `now`, in the order in which they were made. A purse has none of its own.
     pub fn raises(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Raise> {
         let kept = state.and_then(split).map(|split| Annotations::at(&split, now)).unwrap_or_default();
         kept.raises.into_vec()
@@ -110,8 +111,7 @@ impl Algorithm {
             Algorithm::LeakyBucket(_) => *self,
             Algorithm::Concurrency(slots) => Algorithm::Concurrency(slots.raised(by)),
             Algorithm::Budget(budget) => Algorithm::Budget(budget.raised(by)),
-            // Raises are at home.
-            Algorithm::Purse(_) => *self,
+            Algorithm::Purse(purse) => Algorithm::Purse(purse.raised(by)),
             Algorithm::Home(home) => Algorithm::Home(home.with(|limit| limit.raised(by))),
         }
     }
@@ -309,7 +309,8 @@ impl Algorithm {
         matches!(self, Algorithm::Purse(_) | Algorithm::Home(_))
     }
 
-    /// Lets a home hear a word of a region, as [`Home::hear`](super::super::lease::Home::hear) does. `None` for any other limit.
+    /// Lets a home hear a word of a region, as [`Home::hear`](super::super::lease::Home::hear) does. The answer has the raises that run.
+    /// `None` for any other limit.
     pub fn hear(
         &self,
         state: Option<&[u64]>,
@@ -324,7 +325,13 @@ impl Algorithm {
             heard = Some(answer);
             entry
         });
-        Some((entry.or_else(|| self.correction(state, now)), heard?))
+        let mut answer = heard?;
+        if let HomeAnswer::Answer { raise, .. } = &mut answer
+            && let Some(first_end) = self.raises(state, now).iter().map(|raise| raise.end).min()
+        {
+            *raise = HomeRaise { amount: self.raised_by(state, now), remains: first_end.since(now) };
+        }
+        Some((entry.or_else(|| self.correction(state, now)), answer))
     }
 
     /// Changes a purse by an act, as [`Purse::act`](super::super::lease::Purse::act) does. `None` for any other limit.

@@ -18,7 +18,7 @@ mod region_entries;
 #[cfg(test)]
 mod tests;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::remembered_purse::RememberedPurse;
 use super::{RegionId, Word, WordId, WordKind};
@@ -52,6 +52,15 @@ pub struct Home {
     life: Micros,
 }
 
+/// By how much the raises that run at home enlarge the burst or limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeRaise {
+    /// The sum of the raises. Zero without any.
+    pub amount: Cost,
+    /// How long that holds from the moment of the answer: until the first of them ends.
+    pub remains: Micros,
+}
+
 /// What home says to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeAnswer {
@@ -69,6 +78,8 @@ pub enum HomeAnswer {
         again_after: Micros,
         /// What is left at home.
         rest: Cost,
+        /// The raises of the bucket at home.
+        raise: HomeRaise,
     },
     /// The word is older than this one, which is the last of its region. Nothing was changed.
     Older { last: WordId },
@@ -76,13 +87,15 @@ pub enum HomeAnswer {
 
 impl HomeAnswer {
     /// Returns the answer as integers, each below 2^53, for a store that runs scripts.
-    pub fn numbers(&self) -> SmallVec<[u64; 9]> {
+    pub fn numbers(&self) -> SmallVec<[u64; 11]> {
         match *self {
             HomeAnswer::Older { last } => SmallVec::from_slice(&[2, last.number, last.tag]),
-            HomeAnswer::Answer { id, kind, given, period, remains, again_after, rest } => {
-                let [given, rest] = [given, rest].map(|cost| cost.thousandths().min(EXACT));
-                let [remains, again_after] = [remains, again_after].map(|span| span.0.min(EXACT));
-                SmallVec::from_slice(&[1, id.number, id.tag, kind.code(), given, period.0, remains, again_after, rest])
+            HomeAnswer::Answer { id, kind, given, period, remains, again_after, rest, raise } => {
+                let [given, rest, raised] = [given, rest, raise.amount].map(|cost| cost.thousandths().min(EXACT));
+                let [remains, again_after, raised_for] =
+                    [remains, again_after, raise.remains].map(|span| span.0.min(EXACT));
+                let (WordId { number, tag }, kind, period) = (id, kind.code(), period.0);
+                smallvec![1, number, tag, kind, given, period, remains, again_after, rest, raised, raised_for]
             }
         }
     }
@@ -91,15 +104,18 @@ impl HomeAnswer {
     pub fn parse(numbers: &[u64]) -> Option<HomeAnswer> {
         match *numbers {
             [2, number, tag] => Some(HomeAnswer::Older { last: WordId { number, tag } }),
-            [1, number, tag, kind, given, period, remains, again_after, rest] => Some(HomeAnswer::Answer {
-                id: WordId { number, tag },
-                kind: WordKind::of_code(kind)?,
-                given: Cost::from_thousandths(given),
-                period: Timestamp(period),
-                remains: Micros(remains),
-                again_after: Micros(again_after),
-                rest: Cost::from_thousandths(rest),
-            }),
+            [1, number, tag, kind, given, period, remains, again_after, rest, raised, raised_for] => {
+                Some(HomeAnswer::Answer {
+                    id: WordId { number, tag },
+                    kind: WordKind::of_code(kind)?,
+                    given: Cost::from_thousandths(given),
+                    period: Timestamp(period),
+                    remains: Micros(remains),
+                    again_after: Micros(again_after),
+                    rest: Cost::from_thousandths(rest),
+                    raise: HomeRaise { amount: Cost::from_thousandths(raised), remains: Micros(raised_for) },
+                })
+            }
             _ => None,
         }
     }
@@ -150,7 +166,8 @@ impl Home {
     }
 
     /// Hears a word of a region at `now`. Returns the entry to store and the answer. The answer may be sent only
-    /// after the entry is stored. `None` in place of the entry: nothing has changed.
+    /// after the entry is stored. `None` in place of the entry: nothing has changed. `self` has the raises that run, and the answer has
+    /// none: the caller adds them.
     pub fn hear(
         &self,
         state: Option<&[u64]>,
@@ -206,6 +223,7 @@ impl Home {
             remains: entry.ends.since(now),
             again_after: entry.short_until.since(now),
             rest,
+            raise: HomeRaise::default(),
         }
     }
 

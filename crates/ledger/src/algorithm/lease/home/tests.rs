@@ -203,6 +203,31 @@ fn a_raise_enlarges_what_a_home_gives() {
 }
 
 #[test]
+fn an_answer_tells_the_sum_of_the_raises_and_how_long_it_holds() {
+    for limit in [window(), bucket()] {
+        let mut home = Heard::new(limit);
+        let word = lease(1, 10, 1, 0);
+        let raise_of = |home: &mut Heard| match home.hear(EU, &word) {
+            HomeAnswer::Answer { raise, .. } => (raise.amount.whole(), raise.remains.0 / SECOND),
+            HomeAnswer::Older { last } => panic!("older than {last:?}"),
+        };
+        assert_eq!(raise_of(&mut home), (0, 0));
+        for (id, amount, seconds) in [(1, 50, 20), (2, 7, 5)] {
+            let end = home.now.plus(Micros(seconds * SECOND));
+            let raise = Raise { id: RaiseId(id), amount: Cost::from_tokens(amount), end };
+            home.state = Some(limit.set_raise(home.state.as_deref(), raise, home.now).unwrap().unwrap().state);
+        }
+        // Also the answer to a word that was answered before.
+        assert_eq!(raise_of(&mut home), (57, 5));
+        home.wait(5);
+        assert_eq!(raise_of(&mut home), (50, 15));
+        assert_eq!(HomeAnswer::parse(&home.hear(EU, &word).numbers()), Some(home.hear(EU, &word)));
+        home.wait(15);
+        assert_eq!(raise_of(&mut home), (0, 0));
+    }
+}
+
+#[test]
 fn an_invalid_state_gives_nothing_and_is_replaced() {
     for state in [&[1, 2][..], &[0, 1, 2, 3], &[0, 1, NOW.0 + 1, 1, 1, 1, 3, 0, 0, 0, 0]] {
         for limit in [window(), bucket()] {

@@ -9,7 +9,7 @@ use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
 use crate::algorithm::lease::purse::ASK_HOME;
 use crate::algorithm::lease::{
-    Home, HomeAnswer, MarkedWord, Purse, PurseAct, PurseBalance, PurseReply, RegionId, WordId, WordKind,
+    Home, HomeAnswer, HomeRaise, MarkedWord, Purse, PurseAct, PurseBalance, PurseReply, RegionId, WordId, WordKind,
 };
 use crate::algorithm::raise::{Raise, RaiseId};
 use crate::algorithm::token_bucket::{Rate, TokenBucket};
@@ -276,6 +276,7 @@ impl World {
                 remains: Micros(window.min(3 * SECOND) - now.0 % window.min(3 * SECOND)),
                 again_after: Micros(0),
                 rest: Cost::default(),
+                raise: HomeRaise::default(),
             };
             self.credit(region, answer, marked.mark);
         }

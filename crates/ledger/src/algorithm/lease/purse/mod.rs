@@ -11,6 +11,8 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+#[cfg(test)]
+mod home_raise_tests;
 mod purse_act;
 mod purse_level;
 mod region_share;
@@ -33,7 +35,7 @@ use base::time::{Micros, Timestamp};
 pub use purse_act::{PurseAct, PurseReply};
 pub(in crate::algorithm::lease) use purse_level::PurseContents;
 pub use region_share::RegionShare;
-use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
+use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredRaise, StoredShare};
 
 /// The wait of a request that a purse cannot pay, if home may be able to.
 pub const ASK_HOME: Micros = Micros(0);
@@ -161,6 +163,12 @@ impl Purse {
     pub(in crate::algorithm) fn with(&self, change: impl FnOnce(&SpentLimit) -> SpentLimit) -> Purse {
         let limit = change(&self.limit);
         Purse { limit, numbers_hash: hash_of_numbers(&limit), ..*self }
+    }
+
+    /// Returns purses that show a larger burst or limit, by the raises at home. They are those of the limit without raises.
+    #[must_use]
+    pub(in crate::algorithm) fn raised(&self, by: Cost) -> Purse {
+        Purse { limit: self.limit.raised(by), ..*self }
     }
 
     /// Returns the settings as integers for the Lua twin, for a call at about the time `near`.
@@ -329,9 +337,12 @@ impl Purse {
                 Some(StoredPurse { number: last.number.min(EXACT - 1), waiting: None, ..purse })
             }
             HomeAnswer::Answer { id, .. } if id != own => None,
-            HomeAnswer::Answer { kind, given, period, remains, again_after, rest, .. } => {
+            HomeAnswer::Answer { kind, given, period, remains, again_after, rest, raise, .. } => {
                 purse.waiting = None;
                 (purse.left_at_home, purse.heard) = (rest.thousandths().min(EXACT), limited(mark));
+                let raised = raise.amount.thousandths().min(EXACT);
+                let ends = limited(mark.plus(raise.remains));
+                purse.raise = (raised > 0).then_some(StoredRaise { amount: raised, ends });
                 if kind == WordKind::Return {
                     purse.share = purse.share.map(|share| self.share_after_return(share, &waiting));
                     return Some(purse);
@@ -401,7 +412,8 @@ impl Purse {
     fn entry(&self, purse: &StoredPurse) -> Entry {
         let answered = purse.waiting.map(|waiting| waiting.mark.plus(self.patience(WAITS_FOR_ANSWER)));
         let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
-        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
+        let raised = purse.raise.map(|raise| raise.ends).unwrap_or_default();
+        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share).max(raised);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }
     }
 }

@@ -1,6 +1,7 @@
 -- Steps a purse: the twin of mod.rs and stored_purse.rs, which describes the stored value. In a bucket, `kind` is that of the word
 -- for whose answer the purse waits, 0 for none. `share_twin` is the twin of the token bucket or window of the region's share, and
--- `share` is its bucket. It is `false` for a purse that does not count what its region leases.
+-- `share` is its bucket. It is `false` for a purse that does not count what its region leases. `raised` and `raised_until` are of the
+-- raises at home: they are only kept, to be shown.
 
 local EXACT = 9007199254740991
 local LEASE, RETURN = 1, 2
@@ -15,11 +16,12 @@ local function price(limit, amount) return min(amount * (limit.share.unit or 1),
 -- Returns the purse of a value, or false if the value is invalid.
 local function read(value)
   if #value < 96 then return false end
-  -- Only form 2 counts.
+  -- Forms 2 and 4 count, forms 3 and 4 have a raise.
   local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home, heard, undone_since =
     unpack('<BBBI5I8I8I8I8I8I8I8I8I8I8I8', value)
-  local words = #value - (form == 2 and 32 or 0)
-  if words ~= (kind == 0 and 96 or 144) or form < 1 or form > 2 or rest ~= 0 or tries > MOST_TRIES or kind == 0 and tries ~= 0
+  local shared = (form == 2 or form == 4) and 32 or 0
+  local words = #value - shared - (form > 2 and 16 or 0)
+  if words ~= (kind == 0 and 96 or 144) or form < 1 or form > 4 or rest ~= 0 or tries > MOST_TRIES or kind == 0 and tries ~= 0
     or kind > RETURN
     or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home, heard, undone_since) > EXACT then
     return false
@@ -27,12 +29,16 @@ local function read(value)
   local purse = {
     kind = kind, tries = tries, number = number, left = left, period = period, ends = ends, short_until = short_until,
     touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home, heard = heard,
-    undone_since = undone_since, stored_share = '', debt = 0,
+    undone_since = undone_since, stored_share = '', debt = 0, raised = 0, raised_until = 0,
   }
-  if form == 2 then
+  if shared > 0 then
     local spent, first, last, debt = unpack('<I8I8I8I8', value, 97)
     if max(spent, first, last, debt) > EXACT then return false end
     purse.stored_share, purse.debt = sub(value, 97, 120), debt
+  end
+  if form > 2 then
+    purse.raised, purse.raised_until = unpack('<I8I8', value, 97 + shared)
+    if purse.raised < 1 or max(purse.raised, purse.raised_until) > EXACT then return false end
   end
   if kind == 0 then return purse end
   local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, #value - 47)
@@ -121,9 +127,11 @@ local function credit(limit, purse, text, at, marked, wanted, now)
     purse.number, purse.kind, purse.tries = min(number, EXACT - 1), 0, 0
     return true
   end
-  local number, tag, kind, given, period, remains, again_after, rest = unpack('<I8I8I8I8I8I8I8I8', text, at + 8)
+  local number, tag, kind, given, period, remains, again_after, rest, raised, raised_for =
+    unpack('<I8I8I8I8I8I8I8I8I8I8', text, at + 8)
   if purse.kind == 0 or purse.number ~= number or purse.tag ~= tag then return false end
   purse.kind, purse.tries, purse.left_at_home, purse.heard = 0, 0, rest, min(marked, EXACT)
+  purse.raised, purse.raised_until = raised, raised > 0 and plus(marked, raised_for) or 0
   local share = purse.share
   if kind == RETURN then
     -- What was leased of a token bucket has been refilled, or soon will be.
@@ -169,6 +177,7 @@ return {
       bucket = {
         kind = 0, tries = 0, number = floor(now / 1000), left = 0, period = 0, ends = 0, short_until = 0, touched = 0, trip = 0,
         since_mark = 0, left_at_home = 0, heard = 0, undone_since = 0, stored_share = value and '', debt = 0,
+        raised = 0, raised_until = 0,
       }
       bucket.invalid = value and true
     end
@@ -236,15 +245,17 @@ return {
   end,
 
   close = function(limit, bucket)
-    local kept_until = max(bucket.ends, bucket.short_until)
+    local kept_until = max(bucket.ends, bucket.short_until, bucket.raised_until)
     local share, share_until = '', 0
     if share_twin then
       share, share_until = share_twin.close(limit.share, bucket.share)
       share = share .. pack('<I8', bucket.debt)
     end
-    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8I8I8', share_twin and 2 or 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left,
+    local form = (share_twin and 2 or 1) + (bucket.raised > 0 and 2 or 0)
+    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8I8I8', form, bucket.kind, bucket.tries, 0, bucket.number, bucket.left,
       bucket.period, bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home, bucket.heard,
       bucket.undone_since) .. share
+    if bucket.raised > 0 then value = value .. pack('<I8I8', bucket.raised, bucket.raised_until) end
     kept_until = max(kept_until, share_until)
     if bucket.kind ~= 0 then
       value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)

@@ -36,7 +36,7 @@ pub enum PurseReply {
 
 impl PurseAct {
     /// Returns the act as integers, each below 2^53, for a store that runs scripts.
-    pub fn numbers(&self) -> SmallVec<[u64; 12]> {
+    pub fn numbers(&self) -> SmallVec<[u64; 14]> {
         match *self {
             PurseAct::Mark { cost, tag } => smallvec![1, cost.thousandths().min(EXACT), tag],
             PurseAct::Resend { id: WordId { number, tag } } => smallvec![2, number, tag],

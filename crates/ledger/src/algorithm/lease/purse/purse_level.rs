@@ -1,6 +1,6 @@
 //! Reads what a purse holds, and what it knows of home, without changing it.
 
-use super::stored_purse::StoredPurse;
+use super::stored_purse::{StoredPurse, StoredRaise};
 use super::{Purse, plus};
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::lease::Word;
@@ -38,7 +38,24 @@ impl Purse {
 
     /// Returns the amount that is spent over all regions, as far as the purse knows.
     pub(in crate::algorithm) fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
-        self.limit.ceiling().less(self.level(&self.open(state, now), now).remaining)
+        let purse = self.open(state, now);
+        self.most(&purse, now).less(self.level(&purse, now).remaining)
+    }
+
+    /// Returns the sum of the raises at home, as last heard, and until when it holds: the first of them ends then. `None` without any.
+    pub fn raise(state: Option<&[u64]>, now: Timestamp) -> Option<(Cost, Timestamp)> {
+        let StoredRaise { amount, ends } = StoredPurse::parse(state?)?.raise.filter(|raise| raise.ends > now)?;
+        Some((Cost::from_thousandths(amount), ends))
+    }
+
+    /// Returns the burst or limit, with the raises that run at home. A number of 0 stays 0.
+    fn most(&self, purse: &StoredPurse, now: Timestamp) -> Cost {
+        match purse.raise {
+            Some(raise) if raise.ends > now && self.limit.ceiling() > Cost::default() => {
+                self.limit.raised(Cost::from_thousandths(raise.amount)).ceiling()
+            }
+            _ => self.limit.ceiling(),
+        }
     }
 
     /// Returns the period for which a purse of a fixed window was leased.
@@ -76,8 +93,10 @@ impl Purse {
             let remaining = remaining.plus(Cost::from_thousandths(purse.left));
             return Level { remaining, reset_after: reset_after.max(purse.ends.since(now)) };
         }
-        let most = self.limit.ceiling();
-        let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
+        let most = self.most(purse, now);
+        // What raises that have ended had added is no longer there.
+        let gone = purse.raise.filter(|raise| raise.ends <= now).map_or(0, |raise| raise.amount);
+        let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home.saturating_sub(gone)));
         let remaining = if self.knows_home(purse, now) { left.min(most) } else { most };
         let reset_after = match &self.limit {
             SpentLimit::FixedWindow(_) => purse.ends.since(now),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
+use crate::algorithm::lease::HomeRaise;
 use crate::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::algorithm::{Algorithm, State};
 use proptest::prelude::*;
@@ -101,6 +102,7 @@ impl Region {
             remains: ends.since(self.now),
             again_after: Micros(0),
             rest: Cost::default(),
+            raise: HomeRaise::default(),
         };
         let act = PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() };
         let (entry, reply) = self.purse.act(state.as_deref(), act, self.now);

@@ -17,8 +17,9 @@
 //! | 1 | when home was last heard |
 //! | 1 | since when charges can be undone |
 //!
-//! If the purse counts what its region has leased, it has form 2, otherwise form 1. In form 2 four words follow: the token bucket or window
-//! of its share, and what was spent of the share without a lease.
+//! If the purse counts what its region has leased, it has form 2 or 4, otherwise form 1 or 3. In forms 2 and 4 four words follow: the token
+//! bucket or window of its share, and what was spent of the share without a lease. In forms 3 and 4 two words follow: the sum of the raises at
+//! home, as last heard, and when the first of them ends.
 //!
 //! While the purse waits for an answer, the word follows:
 //!
@@ -40,6 +41,8 @@ use base::time::Timestamp;
 
 const PLAIN: u64 = 1;
 const COUNTING: u64 = 2;
+/// This is added to the form of a purse with a raise.
+const RAISED: u64 = 2;
 
 /// The largest number of tries that is counted.
 pub(super) const MOST_TRIES: u64 = 16;
@@ -78,11 +81,22 @@ pub(super) struct StoredPurse {
     pub left_at_home: u64,
     /// When home said that. Zero if that is not known.
     pub heard: Timestamp,
+    /// The raises at home, as last heard. `None` without any.
+    pub raise: Option<StoredRaise>,
     /// Since when charges can be undone. Of a window, they are of the same period. Of a token bucket, home does not know of them.
     pub undone_since: Timestamp,
     pub waiting: Option<PendingWord>,
     /// `None` for a purse that does not count.
     pub share: Option<StoredShare>,
+}
+
+/// The raises of the bucket at home, until the next answer of home. Nothing is paid or refused by them: they are only shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StoredRaise {
+    /// Their sum, in thousandths. Not zero.
+    pub amount: u64,
+    /// When the first of them ends.
+    pub ends: Timestamp,
 }
 
 /// What a region has leased, or spent without home, as the state of its share.
@@ -117,6 +131,7 @@ impl StoredPurse {
             since_mark: 0,
             left_at_home: 0,
             heard: Timestamp(0),
+            raise: None,
             undone_since: Timestamp(0),
             waiting: None,
             share: None,
@@ -143,14 +158,22 @@ impl StoredPurse {
             rest,
         ) = state.split_first_chunk::<12>()?;
         let (form, kind, tries) = (head & 0xff, head >> 8 & 0xff, head >> 16);
-        let (share, rest) = match form {
+        let (plain_form, is_raised) = if form > RAISED { (form - RAISED, true) } else { (form, false) };
+        let (share, rest) = match plain_form {
             COUNTING => {
                 let (&[spent, first, last, debt], rest) = rest.split_first_chunk::<4>()?;
                 (Some(StoredShare { words: [spent, first, last], debt, kept_until: Timestamp(0) }), rest)
             }
             _ => (None, rest),
         };
-        if !matches!(form, PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
+        let (raise, rest) = match is_raised {
+            true => {
+                let (&[amount, ends], rest) = rest.split_first_chunk::<2>().filter(|([amount, _], _)| *amount > 0)?;
+                (Some(StoredRaise { amount, ends: Timestamp(ends) }), rest)
+            }
+            false => (None, rest),
+        };
+        if !matches!(plain_form, PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
             return None;
         }
         let waiting = match (kind, rest) {
@@ -172,6 +195,7 @@ impl StoredPurse {
             since_mark,
             left_at_home,
             heard: Timestamp(heard),
+            raise,
             undone_since: Timestamp(undone_since),
             waiting,
             share,
@@ -180,7 +204,8 @@ impl StoredPurse {
 
     pub(super) fn pack(&self) -> State {
         let head = self.waiting.map_or(0, |waiting| waiting.kind.code() << 8 | waiting.tries << 16);
-        let form = if self.share.is_some() { COUNTING } else { PLAIN };
+        let plain_form = if self.share.is_some() { COUNTING } else { PLAIN };
+        let form = if self.raise.is_some() { plain_form + RAISED } else { plain_form };
         let mut state: State = smallvec![
             form | head,
             self.number,
@@ -197,6 +222,9 @@ impl StoredPurse {
         ];
         if let Some(StoredShare { words: [spent, first, last], debt, .. }) = self.share {
             state.extend([spent, first, last, debt]);
+        }
+        if let Some(StoredRaise { amount, ends }) = self.raise {
+            state.extend([amount, ends.0]);
         }
         if let Some(PendingWord { tag, amount, least, left, mark, until, .. }) = self.waiting {
             state.extend([tag, amount, least, left, mark.0, until.0]);
@@ -223,5 +251,36 @@ impl StoredPurse {
         let PendingWord { kind, tag, amount, least, left, .. } = self.waiting?;
         let [amount, least, left] = [amount, least, left].map(Cost::from_thousandths);
         Some(Word { id: WordId { number: self.number, tag }, kind, amount, least, left, period: self.period })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purses_of_every_form_are_read_as_they_were_written() {
+        let words: [u64; 10] = std::array::from_fn(|index| index as u64 + 20);
+        let (share, raise, waiting) = ([30, 31, 32, 33], [40, 41], [50, 51, 52, 53, 54, 55]);
+        // Without a raise, as purses were before they had any.
+        for (form, more) in
+            [(1, vec![]), (2, share.to_vec()), (3, raise.to_vec()), (4, [&share[..], &raise[..]].concat())]
+        {
+            let tail = [&[19][..], &words[..], &more[..]].concat();
+            let idle = [&[form][..], &tail[..]].concat();
+            let asking = [&[form | 1 << 8 | 2 << 16][..], &tail[..], &waiting[..]].concat();
+            for state in [idle, asking] {
+                let purse = StoredPurse::parse(&state).unwrap();
+                assert_eq!(purse.raise.map(|raise| (raise.amount, raise.ends.0)), (form > 2).then_some((40, 41)));
+                assert_eq!(&purse.pack()[..], state);
+                assert!(StoredPurse::parse(&state[..state.len() - 1]).is_none());
+            }
+            if form > 2 {
+                let place = tail.len() - 1;
+                let mut nothing = [&[form][..], &tail[..]].concat();
+                nothing[place] = 0;
+                assert!(StoredPurse::parse(&nothing).is_none());
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
-use crate::algorithm::lease::Word;
+use crate::algorithm::lease::{HomeRaise, Word};
 use crate::algorithm::{Algorithm, State};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_000_000);
@@ -73,6 +73,7 @@ impl Region {
             remains: Micros(remains),
             again_after: Micros(again),
             rest: Cost::from_tokens(if given > 0 { 500 } else { 0 }),
+            raise: HomeRaise::default(),
         };
         self.act(PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() }) == PurseReply::Credited
     }
@@ -261,7 +262,7 @@ fn an_invalid_state_is_an_empty_purse() {
     let mut region = Region::filled();
     let valid = region.state.clone().unwrap();
     assert!(is_purse(&valid));
-    for (index, word) in [(0, 0), (0, 2), (0, 3), (0, 1 | 3 << 8), (0, 1 | 1 << 8), (2, EXACT + 1)] {
+    for (index, word) in [(0, 0), (0, 2), (0, 3), (0, 4), (0, 1 | 3 << 8), (0, 1 | 1 << 8), (2, EXACT + 1)] {
         let mut state = valid.clone();
         state[index] = word;
         assert!(!is_purse(&state));
@@ -304,6 +305,7 @@ fn home_that_is_short_of_a_large_cost_is_asked_for_a_small_one() {
         remains: Micros(3600 * SECOND),
         again_after: Micros(3600 * SECOND),
         rest: Cost::from_tokens(20),
+        raise: HomeRaise::default(),
     };
     let act = PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() };
     assert_eq!(region.act(act), PurseReply::Credited);
