@@ -231,7 +231,7 @@ fn a_mistake_in_the_script_is_found() {
         ("now + limit.return_after)\n", "EXACT)\n"),
         ("if bucket.ends <= now then bucket.left = 0 end", ""),
         // What is returned stays in the purse.
-        ("  purse.left = 0\n  return new_word", "  return new_word"),
+        ("  purse.left = left\n  return new_word", "  return new_word"),
         // A purse gives back what is in use.
         ("now - purse.touched < idle", "now - purse.touched < 0"),
         ("kept_until = max(kept_until, bucket.mark + max(limit.return_after, limit.timeout) * WAITS_FOR_ANSWER)", ""),
