@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::algorithm::raise::{has_raises, told_between};
-use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget, lease::Purse};
+use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
 use super::ban_beginnings::{BanBeginnings, begin_bans, with_begun_bans};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
