@@ -222,7 +222,7 @@ impl Scripts {
 fn play(scripts: &mut Scripts, seed: u64, kinds: &mut HashMap<&str, usize>) -> Result<(), String> {
     let rng = &mut Rng::with_seed(seed);
     redis::cmd("FLUSHALL").exec(&mut scripts.connection).unwrap();
-    let course = if seed % 3 == 0 { Course::Indebted } else { Course::Mixed };
+    let course = if seed.is_multiple_of(3) { Course::Indebted } else { Course::Mixed };
     let (mut model, mut now) = (Model { course, ..Model::default() }, Timestamp(START));
     let mut purse = course.purse(rng);
     for step in 0..120 {

@@ -7,6 +7,7 @@
 mod asked_purses;
 mod fault_injection;
 mod filled_purses;
+mod home_call;
 mod limit_numbers;
 mod round_queue;
 mod rounds;
