@@ -14,9 +14,7 @@ use crate::lease_acts::{ActResult, BucketAct};
 use crate::redis::cluster::NodeId;
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::Algorithm;
-use ledger::algorithm::lease::{
-    HomeAnswer, HomeRaise, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, WordId, WordKind,
-};
+use ledger::algorithm::lease::{HomeAnswer, HomeRaise, LeaseAct, LeaseReply, PurseAct, PurseReply, WordId, WordKind};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
