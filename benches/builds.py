@@ -3,9 +3,10 @@
 
     python3 benches/builds.py OTHER [--rounds 24] [--seconds 1]
 
-OTHER is the binary of the other build, usually the one before the change. Both run without rules, with one rule in memory
-and with one rule in Redis (one hot key), behind the same wrk and before the same nginx, in turns of a second. Ratios are
-medians over rounds; beside them is where the middle half of the rounds lies. The CPU of Redis is included.
+OTHER is the binary of the other build, usually the one before the change. Both run without rules, with one rule in memory,
+with one in Redis (one hot key), and with one over several regions, whose home is the same Redis; behind the same wrk and
+before the same nginx, in turns of a second. Ratios are medians over rounds; beside them is where the middle half of the
+rounds lies. The CPU of Redis is included.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import rig
 from rig import ROOT, UPSTREAM, free_port, median
 
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
+GLOBAL = RULE.replace("{name: all", "{name: all, scope: global")
 
 
 def main():
@@ -34,8 +36,11 @@ def main():
         port = free_port()
         server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
                                    "no", "--dir", path], stdout=subprocess.DEVNULL)
-        store = f"store: {{redis: {{url: 'redis://127.0.0.1:{port}'}}}}\non_store_failure: deny\n"
-        cases = {"no rules": "", "one rule in memory": RULE, "one rule in Redis": store + RULE}
+        redis = f"redis: {{url: 'redis://127.0.0.1:{port}'}}"
+        store = f"store: {{{redis}}}\non_store_failure: deny\n"
+        regions = f"store: {{{redis}, home: {{{redis}, region: eu, regions: [eu, us]}}}}\non_store_failure: deny\n"
+        cases = {"no rules": "", "one rule in memory": RULE, "one rule in Redis": store + RULE,
+                 "one rule over regions": regions + GLOBAL}
 
         def gateway(build, case, rules):
             listen = free_port()

@@ -65,8 +65,18 @@ pub(super) struct RoundEnd {
 pub(super) struct Look {
     pub purse: PurseBucket,
     pub at: Timestamp,
-    /// Whether the purse has given everything back.
-    pub is_emptied: bool,
+    pub result: LookResult,
+}
+
+/// What a look at a purse has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookResult {
+    /// Nothing to give back.
+    Kept,
+    /// The purse gives something back, and keeps this amount.
+    GaveBack { left: Cost },
+    /// Home is away. What would be given back might be lost, and the region can spend it.
+    HomeAway,
 }
 
 /// The purses for which a round asks. If the round breaks off, the requests that wait for them get an answer.
@@ -169,20 +179,22 @@ impl LeaseKeeper {
     }
 
     async fn take_surplus(&self, purses: &[(PurseBucket, Micros)], end: &mut RoundEnd) -> Vec<Carried> {
+        let (away, purses): (Vec<_>, Vec<_>) = purses.iter().partition(|(purse, _)| self.is_home_away(purse));
         let act = |(purse, idle): &(PurseBucket, Micros)| {
             (*purse, PurseAct::Surplus { tag: fastrand::u64(..TAGS), idle: *idle })
         };
         let replies = self.in_region(purses.iter().map(act)).await;
         let (mut carried, at) = (Vec::new(), self.clock.now());
+        end.looks.extend(away.into_iter().map(|(purse, _)| Look { purse, at, result: LookResult::HomeAway }));
         for ((purse, _), reply) in purses.iter().zip(replies) {
-            let is_emptied = match reply {
+            let result = match reply {
                 Some(PurseReply::Send(marked)) => {
                     carried.push(Carried { purse: *purse, marked });
-                    marked.word.left == Cost::default()
+                    LookResult::GaveBack { left: marked.word.left }
                 }
-                Some(_) | None => false,
+                Some(_) | None => LookResult::Kept,
             };
-            end.looks.push(Look { purse: *purse, at, is_emptied });
+            end.looks.push(Look { purse: *purse, at, result });
         }
         carried
     }

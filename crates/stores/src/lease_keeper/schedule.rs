@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::rounds::{Look, PurseFill, RoundEnd, UnansweredWord};
+use super::rounds::{Look, LookResult, PurseFill, RoundEnd, UnansweredWord};
 use super::{LeaseEvent, NumberChange, PurseBucket};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::lease::WordId;
@@ -14,6 +14,9 @@ const MOST_PURSES: usize = 1 << 20;
 
 /// The least time between two looks at the same purse.
 const LEAST_PAUSE: Micros = Micros(1_000_000);
+
+/// The longest time between two looks at a purse while home is away.
+const LONGEST_PAUSE_WHILE_AWAY: Micros = Micros(10_000_000);
 
 /// For how many times `return_after` a purse is looked at that a request has used, and that this gateway has not filled. A purse that is
 /// used for longer is adopted again.
@@ -89,7 +92,7 @@ impl Schedule {
             self.insert(if is_retired { filled.retired(at.plus(LEAST_PAUSE)) } else { filled });
             has_changed = true;
         }
-        for Look { purse, at, is_emptied } in end.looks {
+        for Look { purse, at, result } in end.looks {
             // The answer to a return may be late, and the purse filled since. Its next look has a time.
             let is_outdated = |known: &FilledPurse| at < known.filled_at;
             if self.filled.get(&purse.key).is_none_or(is_outdated) {
@@ -98,15 +101,22 @@ impl Schedule {
             let Some(known) = self.remove(&purse.key) else { continue };
             has_changed = true;
             let return_after = purse.purse.return_after();
-            let held = if is_emptied { Cost::default() } else { known.held };
+            let left = if let LookResult::GaveBack { left } = result { left } else { known.held };
+            let (held, is_emptied) = (known.held.min(left), result == LookResult::GaveBack { left: Cost::default() });
             match known.retired {
+                _ if result == LookResult::HomeAway => {
+                    let pause = known.retired.unwrap_or(return_after).min(LONGEST_PAUSE_WHILE_AWAY).max(LEAST_PAUSE);
+                    if at < known.ends {
+                        self.insert(FilledPurse { look_at: at.plus(pause), ..known });
+                    }
+                }
                 // Requests that began before the reload may still use it.
                 Some(pause) if pause <= return_after.max(LEAST_PAUSE) => {
                     let (look_at, retired) = (at.plus(pause), Some(Micros(pause.0 * 2)));
                     self.insert(FilledPurse { look_at, held, retired, is_first_look: false, ..known });
                 }
                 None if !is_emptied && at < known.ends => {
-                    self.insert(FilledPurse { look_at: at.plus(return_after.max(LEAST_PAUSE)), ..known });
+                    self.insert(FilledPurse { look_at: at.plus(return_after.max(LEAST_PAUSE)), held, ..known });
                 }
                 Some(_) | None => {}
             }
@@ -174,6 +184,8 @@ impl Schedule {
     fn resend(&mut self, word: UnansweredWord) {
         let key = word.purse.key;
         match self.unanswered.get(&key) {
+            // A later word of the purse is under way, and home would not hear this one.
+            Some(last) if last.id.number > word.id.number => return,
             Some(last) => _ = self.resends.remove(&(last.again_at, key)),
             // The next request that the purse cannot pay sends the word again.
             None if self.unanswered.len() >= MOST_PURSES => return,
@@ -254,7 +266,15 @@ mod tests {
 
     /// Returns the end of a round that has looked at these purses.
     fn end_of_looks(purses: Vec<(PurseBucket, Micros)>, at: Timestamp, is_emptied: bool) -> RoundEnd {
-        let looks = purses.into_iter().map(|(purse, _)| Look { purse, at, is_emptied }).collect();
+        end_of_looks_with(
+            purses,
+            at,
+            if is_emptied { LookResult::GaveBack { left: Cost::default() } } else { LookResult::Kept },
+        )
+    }
+
+    fn end_of_looks_with(purses: Vec<(PurseBucket, Micros)>, at: Timestamp, result: LookResult) -> RoundEnd {
+        let looks = purses.into_iter().map(|(purse, _)| Look { purse, at, result }).collect();
         RoundEnd { looks, ..RoundEnd::default() }
     }
 
@@ -317,6 +337,29 @@ mod tests {
         schedule.change_numbers(NumberChange { before: file(new), after: file(old), claimed: HashSet::new() }, at(100));
         let idle: Vec<_> = schedule.due(at(109)).surpluses.into_iter().map(|(_, idle)| idle).collect();
         assert_eq!(idle, [old.purse.return_after()]);
+    }
+
+    #[test]
+    fn while_home_is_away_purses_keep_what_they_hold_and_are_looked_at_every_ten_seconds() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        let limit = SpentLimit::FixedWindow(FixedWindow::new(10, Window::Epoch(Micros(9_000_000_000))).unwrap());
+        let lasting = Purse::new(limit, Cost::ONE, Micros(1), Micros(100 * LEAST_PAUSE.0)).unwrap();
+        let purse = PurseBucket { purse: lasting, ..purse(1) };
+        let filled = PurseFill { purse, at: at(0), ends: at(5000), held: Cost::from_tokens(9) };
+        schedule.add(RoundEnd { filled: vec![filled], ..RoundEnd::default() });
+        let mut looks = Vec::new();
+        for second in 1..400 {
+            let due = schedule.due(at(second)).surpluses;
+            let result = match second {
+                ..125 => LookResult::HomeAway,
+                _ => LookResult::GaveBack { left: Cost::from_tokens(4) },
+            };
+            looks.extend(due.iter().map(|_| second));
+            schedule.add(end_of_looks_with(due, at(second), result));
+        }
+        assert_eq!(looks, [100, 110, 120, 130, 230, 330]);
+        assert_eq!(schedule.held.values().copied().collect::<Vec<_>>(), [Cost::from_tokens(4)]);
     }
 
     #[test]
@@ -390,8 +433,9 @@ mod tests {
         schedule.look_again(at(2));
         assert_eq!(schedule.due(at(3)).resends, [(purse(2), WordId { number: 8, tag: 3 })]);
         schedule.add(RoundEnd { resent: resent(2, 8), ..RoundEnd::default() });
-        // An older word of the purse was answered: the newer one is still sent again.
+        // An older word of the purse was answered, and another one was not: the newer one is still sent again.
         schedule.add(RoundEnd { resent: resent(1, 6), ..RoundEnd::default() });
+        schedule.add(unanswered(1, 5, at(3).0));
         assert_eq!(schedule.due(at(9)).resends, [(purse(1), WordId { number: 7, tag: 3 })]);
         assert_eq!(schedule.next(), None);
     }

@@ -95,7 +95,7 @@ mod tests {
         let most = |purse: RememberedPurse, period| purse.most_unspent(period, Cost::from_tokens(50)).whole();
         assert_eq!(most(remembered(1, WordKind::Lease, 4), PERIOD), 50);
         assert_eq!(most(remembered(1, WordKind::Lease, 80), PERIOD), 130);
-        assert_eq!(most(remembered(1, WordKind::Return, 0), PERIOD), 0);
+        assert_eq!(most(remembered(1, WordKind::Return, 0), PERIOD), 50);
         assert_eq!(most(remembered(1, WordKind::Lease, 4), Timestamp(PERIOD.0 + 1)), 0);
     }
 }

@@ -25,11 +25,10 @@ impl RememberedPurse {
     pub fn most_unspent(&self, period: Timestamp, largest: Cost) -> Cost {
         match self.kind {
             _ if self.period != period => Cost::default(),
-            // A return takes everything out of the purse, but for what a cluster undoes later.
-            WordKind::Return => Cost::default(),
             // A request that costs more than the largest lease got one of its own size.
             WordKind::Lease if self.given > largest => self.given.plus(largest),
-            WordKind::Lease => largest,
+            // A purse in use gives back only what is above the largest lease.
+            WordKind::Lease | WordKind::Return => largest,
         }
     }
 }

@@ -176,7 +176,7 @@ impl Purse {
         let [largest, ceiling] = [self.largest(), self.limit.ceiling()].map(Cost::thousandths);
         let mut numbers = smallvec![largest, self.timeout.0, self.return_after.0, ceiling];
         if let Some(share) = self.share_limit() {
-            numbers.push(u64::from(self.share.is_spent()));
+            numbers.push(self.share.code());
             numbers.extend(share.numbers(near));
         }
         numbers
@@ -411,7 +411,8 @@ impl Purse {
 
     fn entry(&self, purse: &StoredPurse) -> Entry {
         let answered = purse.waiting.map(|waiting| waiting.mark.plus(self.patience(WAITS_FOR_ANSWER)));
-        let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
+        let share = purse.share.filter(|share| self.share.is_kept(share.debt));
+        let share = share.map(|share| share.kept_until).unwrap_or_default();
         let raised = purse.raise.map(|raise| raise.ends).unwrap_or_default();
         let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share).max(raised);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }

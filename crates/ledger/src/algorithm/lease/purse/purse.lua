@@ -147,7 +147,12 @@ local function credit(limit, purse, text, at, marked, wanted, now)
     purse.left = plus(purse.left, given - paid)
     purse.period, purse.ends, purse.touched = period, plus(marked, remains), now
     -- What the lease pays was counted when it was spent.
-    if share then share[1], purse.debt = plus(share[1], price(limit, given - paid)), purse.debt - paid end
+    if share then
+      local counted, unit = given - paid, limit.share.unit
+      -- The share of a token bucket is empty at most.
+      if unit then counted = min(counted, floor(max(limit.share.capacity - share[1], 0) / unit)) end
+      share[1], purse.debt = plus(share[1], price(limit, counted)), purse.debt - paid
+    end
   end
   return true
 end
@@ -157,13 +162,15 @@ return {
   unraised = true,
 
   -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and the
-  -- largest cost that fits the limit. With a share, reads whether it is spent, because home gives no answer, and its settings.
+  -- largest cost that fits the limit. With a share, reads whether it is spent, because home gives no answer, or must not be, and its
+  -- settings.
   new = function(numbers, at, now)
     local largest, timeout, return_after, ceiling, after = unpack('<I8I8I8I8', numbers, at)
     local limit =
       {largest = largest, timeout = timeout, return_after = return_after, capacity = ceiling}
     if share_twin then
-      limit.is_spent = unpack('<I8', numbers, after) == 1
+      local code = unpack('<I8', numbers, after)
+      limit.is_spent, limit.is_unspent = code == 1, code == 2
       limit.share, after = share_twin.new(numbers, after + 8, now)
       limit.outside = limit.share.outside
     end
@@ -256,7 +263,8 @@ return {
       bucket.period, bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home, bucket.heard,
       bucket.undone_since) .. share
     if bucket.raised > 0 then value = value .. pack('<I8I8', bucket.raised, bucket.raised_until) end
-    kept_until = max(kept_until, share_until)
+    -- Without a debt, a share that must not be spent is not worth keeping after its purse.
+    if not (limit.is_unspent and bucket.debt == 0) then kept_until = max(kept_until, share_until) end
     if bucket.kind ~= 0 then
       value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)
       kept_until = max(kept_until, bucket.mark + max(limit.return_after, limit.timeout) * WAITS_FOR_ANSWER)

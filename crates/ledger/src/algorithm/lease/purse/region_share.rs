@@ -34,6 +34,20 @@ impl RegionShare {
     pub(super) fn is_spent(self) -> bool {
         matches!(self, RegionShare::Spent { .. })
     }
+
+    /// Returns the number that means this in the Lua twin.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            RegionShare::None | RegionShare::Counted { .. } => 0,
+            RegionShare::Spent { .. } => 1,
+            RegionShare::Unspent { .. } => 2,
+        }
+    }
+
+    /// Whether the share is worth keeping after its purse: something may be spent from it, or is to be paid.
+    pub(super) fn is_kept(self, debt: u64) -> bool {
+        debt > 0 || !matches!(self, RegionShare::Unspent { .. })
+    }
 }
 
 impl Purse {
@@ -75,7 +89,8 @@ impl Purse {
         StoredShare::of(&opened, share.map_or(0, |share| share.debt.min(spent)))
     }
 
-    /// Returns the share after a lease of this amount, which first pays what the region had spent without one.
+    /// Returns the share after a lease of this amount, which first pays what the region had spent without one. The share of a token bucket is
+    /// empty at most: what is leased beyond it is not spent without home.
     pub(super) fn share_after_lease(
         &self,
         share: Option<StoredShare>,
@@ -83,8 +98,10 @@ impl Purse {
         now: Timestamp,
     ) -> Option<StoredShare> {
         let StoredShare { words, debt, .. } = share?;
-        let paid = debt.min(given);
-        let entry = self.share_limit()?.overdraw(Some(&words), Cost::from_thousandths(given - paid), now);
+        let (paid, limit) = (debt.min(given), self.share_limit()?);
+        let room = |bucket: &TokenBucket| bucket.capacity().saturating_sub(words[0]) / bucket.unit();
+        let counted = (given - paid).min(limit.token_bucket().map_or(u64::MAX, room));
+        let entry = limit.overdraw(Some(&words), Cost::from_thousandths(counted), now);
         StoredShare::of(&entry, debt - paid)
     }
 

@@ -165,6 +165,37 @@ fn a_token_bucket_has_a_share_of_its_rate_and_burst() {
 }
 
 #[test]
+fn however_much_a_region_has_leased_the_share_of_a_token_bucket_is_empty_at_most() {
+    let mut region = Region::of_bucket();
+    for _ in 0..20 {
+        region.lease(9);
+        while let ChargeResult::Fits { .. } = region.pay(region.purse, 1) {}
+    }
+    assert_eq!(region.alone(), 0);
+    region.wait(5);
+    assert_eq!(region.alone(), 5);
+}
+
+#[test]
+fn a_share_that_must_not_be_spent_is_kept_longer_than_its_purse_only_if_something_is_to_be_paid() {
+    let mut region = Region::of_window();
+    let counting = region.purse;
+    let unspent = Purse { share: RegionShare::None, ..counting }.with_unspent_shares(3);
+    let outlives_purse = |region: &Region, purse: Purse| {
+        let purse = Algorithm::Purse(purse);
+        let ChargeResult::Fits { entry, .. } = purse.step(region.state.as_deref(), Cost::default(), region.now).charge
+        else {
+            panic!("refused")
+        };
+        entry.kept_until > StoredPurse::parse(&entry.state).unwrap().ends
+    };
+    region.lease(9);
+    assert_eq!([counting, unspent].map(|purse| outlives_purse(&region, purse)), [true, false]);
+    assert_eq!(region.alone(), 30);
+    assert!(outlives_purse(&region, unspent));
+}
+
+#[test]
 fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
     let mut region = Region::of_window();
     let counting = region.purse;
