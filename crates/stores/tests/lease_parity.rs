@@ -238,7 +238,9 @@ fn a_mistake_in_the_script_is_found() {
         ("or cost - purse.left > purse.left_at_home", "or true"),
         ("max(limit.largest, cost) - purse.left", "limit.largest - purse.left"),
         // A lease is not counted, nor what is given back.
-        ("plus(share[1], price(limit, given - paid))", "share[1]"),
+        ("plus(share[1], price(limit, counted))", "share[1]"),
+        ("counted = min(counted, floor(max(limit.share.capacity - share[1], 0) / unit))", "counted = counted"),
+        ("if not (limit.is_unspent and bucket.debt == 0) then", "do"),
         // The last of several raises ends them.
         ("plus(sum, amount), min(first, ends)", "plus(sum, amount), ends"),
         // A raise ends by the time of the answer.

@@ -64,7 +64,19 @@ fn lose_redis(settings: &[&str]) -> (u64, u64) {
         replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
         to_home.lead_to(replica.port);
     };
-    lose_home(&text, (home, replica), |_| to_replica.set(Answers::Cut), lose)
+    let cut = |(home, replica): &mut (Redis, Redis)| {
+        // A new replica gets what is written only after its first acknowledgement, about a second later.
+        let sent = offset(home, "master_repl_offset");
+        eventually("the replica has all that is written", || offset(replica, "slave_repl_offset") >= sent);
+        to_replica.set(Answers::Cut);
+    };
+    lose_home(&text, (home, replica), cut, lose)
+}
+
+fn offset(redis: &Redis, name: &str) -> u64 {
+    let replication: String = redis.command(&["INFO", "replication"]);
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok();
+    replication.lines().find_map(value).unwrap_or_else(|| panic!("no {name}: {replication}"))
 }
 
 /// Loses a PostgreSQL, and its data since the cut.
