@@ -109,7 +109,7 @@ fn bytes(state: &[u64]) -> Vec<u8> {
 fn is_outside(limit: &Algorithm, near: Timestamp, now: Timestamp) -> bool {
     match (limit, &limit.twin(near).1[..]) {
         (Algorithm::Home(_), &[_, 2, first, end, ..])
-        | (Algorithm::Purse(_), &[_, _, _, _, 0, _, 2, first, end, ..])
+        | (Algorithm::Purse(_), &[_, _, _, _, 0 | 2, _, 2, first, end, ..])
             if limit.zone().is_some() =>
         {
             !(first..end).contains(&now.0)

@@ -35,7 +35,8 @@ pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
         Algorithm::Purse(Purse::new(limit, largest, Micros(unit / 2), Micros(5 * unit)).unwrap())
     };
     let counting = |limit| match purse(limit) {
-        Algorithm::Purse(purse) => Algorithm::Purse(purse.with_shares(if is_reloaded { 2 } else { 7 })),
+        Algorithm::Purse(purse) if is_reloaded => Algorithm::Purse(purse.with_unspent_shares(2)),
+        Algorithm::Purse(purse) => Algorithm::Purse(purse.with_shares(7)),
         other => other,
     };
     match bucket {
