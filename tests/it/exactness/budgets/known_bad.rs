@@ -6,16 +6,27 @@ use super::books::{Finding, Refill};
 use super::play::{Fault, Pair, Setup};
 use crate::support::print_measured;
 
+/// How often a mistake is played until it is noticed. Where a budget is refilled, nothing is left of a mistake if the machine stands still
+/// before the books are read.
+const MOST_PLAYS: usize = 4;
+
 /// Plays a setup without and with its mistake.
 #[track_caller]
 fn is_noticed(as_what: Finding, mistaken: &Setup) {
     let mut pair = Pair::start();
     let right = pair.play(&Setup { flaw: None, cut_costs: None, ..*mistaken });
     assert_eq!(right.findings(), [], "{:?}: {:?}", right.setup, right.after);
-    let wrong = pair.play(mistaken);
-    let (found, requests) = (wrong.findings(), wrong.books.settled.len());
-    print_measured(&format!("mistaken budget: {:?}: {found:?} in {requests} requests", mistaken.flaw));
-    assert!(found.contains(&as_what), "{mistaken:?}: {found:?}, {:?}, {} used", wrong.after, wrong.books.used());
+    let mut last = String::new();
+    for _ in 0..MOST_PLAYS {
+        let wrong = pair.play(mistaken);
+        let (found, requests) = (wrong.findings(), wrong.books.settled.len());
+        print_measured(&format!("mistaken budget: {:?}: {found:?} in {requests} requests", mistaken.flaw));
+        if found.contains(&as_what) {
+            return;
+        }
+        last = format!("{found:?}, {:?}, {} used", wrong.after, wrong.books.used());
+    }
+    panic!("{mistaken:?}: {last}");
 }
 
 fn budget(limit: u64, refill: u64, fault: Fault) -> Setup {
