@@ -12,14 +12,14 @@ use ledger::algorithm::lease::{HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Reg
 /// The pause before words are sent again on the next connection to home.
 const SEND_AGAIN: Duration = Duration::from_millis(5);
 
-/// A word on its way.
+/// A word that a purse sends to home.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
+pub(super) struct PurseWord {
     pub purse: PurseBucket,
     pub marked: MarkedWord,
 }
 
-/// What has come of the words of a round.
+/// What has come of the words of one call.
 pub(super) struct HomeCall {
     pub answers: Vec<Result<HomeAnswer, StoreError>>,
     /// Why no word has an answer.
@@ -31,9 +31,9 @@ pub(super) struct HomeCall {
 impl LeaseKeeper {
     /// Sends words to home. A word whose answer is lost with its connection is sent again on the next one, because home answers the same
     /// word once.
-    pub(super) async fn at_home(&self, carried: &[Carried]) -> HomeCall {
+    pub(super) async fn at_home(&self, carried: &[PurseWord]) -> HomeCall {
         let settings = self.settings.lock().clone();
-        let act = |Carried { purse, marked }: &Carried| {
+        let act = |PurseWord { purse, marked }: &PurseWord| {
             let region = RegionId::of_purse(&settings.region, purse.key.0);
             let limit = Algorithm::Home(purse.purse.home(settings.regions)?);
             let act = LeaseAct::Word(region, marked.word);

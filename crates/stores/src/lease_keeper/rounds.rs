@@ -1,4 +1,4 @@
-//! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
+//! Carries words: marks purses in the region's store, sends their words to home in one call for each node, and credits the answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 
 use super::asked_purses::PurseDemand;
-use super::home_call::{Carried, HomeCall};
+use super::home_call::{HomeCall, PurseWord};
 use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT, SOON};
 use crate::error::StoreError;
 use crate::lease_acts::{ActResult, BucketAct};
@@ -113,7 +113,7 @@ impl LeaseKeeper {
             Round::Resend(words) => self.mark_again(&words, &mut end).await,
             Round::Surplus(purses) => self.take_surplus(&purses, &mut end).await,
         };
-        let mut by_node: HashMap<Option<NodeId>, Vec<Carried>> = HashMap::new();
+        let mut by_node: HashMap<Option<NodeId>, Vec<PurseWord>> = HashMap::new();
         for one in carried {
             by_node.entry(self.home.node_of(&one.purse.home_key())).or_default().push(one);
         }
@@ -145,13 +145,13 @@ impl LeaseKeeper {
     }
 
     /// Marks the purses that are low. Returns the words to send. The other purses are answered.
-    async fn mark(&self, asked: &[PurseDemand]) -> Vec<Carried> {
+    async fn mark(&self, asked: &[PurseDemand]) -> Vec<PurseWord> {
         let act = |asked: &PurseDemand| PurseAct::Mark { cost: asked.cost, tag: fastrand::u64(..TAGS) };
         let replies = self.in_region(asked.iter().map(|asked| (asked.purse, act(asked)))).await;
         let mut words = Vec::new();
         for (PurseDemand { purse, .. }, reply) in asked.iter().zip(replies) {
             match reply {
-                Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
+                Some(PurseReply::Send(marked)) => words.push(PurseWord { purse: *purse, marked }),
                 // Another word is under way, and home has just refused words.
                 Some(_) if self.refuses_words(purse) => {
                     self.asked.lock().end(&purse.key, AskAnswer::NoHome);
@@ -163,13 +163,13 @@ impl LeaseKeeper {
         words
     }
 
-    async fn mark_again(&self, words: &[(PurseBucket, WordId)], end: &mut RoundEnd) -> Vec<Carried> {
+    async fn mark_again(&self, words: &[(PurseBucket, WordId)], end: &mut RoundEnd) -> Vec<PurseWord> {
         end.resent.extend(words.iter().map(|(purse, id)| (purse.key, *id)));
         let replies = self.in_region(words.iter().map(|(purse, id)| (*purse, PurseAct::Resend { id: *id }))).await;
         let mut carried = Vec::new();
         for ((purse, id), reply) in words.iter().zip(replies) {
             match reply {
-                Some(PurseReply::Send(marked)) => carried.push(Carried { purse: *purse, marked }),
+                Some(PurseReply::Send(marked)) => carried.push(PurseWord { purse: *purse, marked }),
                 // The word was answered meanwhile.
                 Some(_) => {}
                 None => end.unanswered.push(self.later(*purse, *id)),
@@ -178,7 +178,7 @@ impl LeaseKeeper {
         carried
     }
 
-    async fn take_surplus(&self, purses: &[(PurseBucket, Micros)], end: &mut RoundEnd) -> Vec<Carried> {
+    async fn take_surplus(&self, purses: &[(PurseBucket, Micros)], end: &mut RoundEnd) -> Vec<PurseWord> {
         let (away, purses): (Vec<_>, Vec<_>) = purses.iter().partition(|(purse, _)| self.is_home_away(purse));
         let act = |(purse, idle): &(PurseBucket, Micros)| {
             (*purse, PurseAct::Surplus { tag: fastrand::u64(..TAGS), idle: *idle })
@@ -189,7 +189,7 @@ impl LeaseKeeper {
         for ((purse, _), reply) in purses.iter().zip(replies) {
             let result = match reply {
                 Some(PurseReply::Send(marked)) => {
-                    carried.push(Carried { purse: *purse, marked });
+                    carried.push(PurseWord { purse: *purse, marked });
                     LookResult::GaveBack { left: marked.word.left }
                 }
                 Some(_) | None => LookResult::Kept,
@@ -204,11 +204,11 @@ impl LeaseKeeper {
         UnansweredWord { purse, id, again_at: self.clock.now().plus(purse.purse.return_after()) }
     }
 
-    /// Sends words to home, and credits the answers. If requests wait for them, they also learn that there is no answer. A lease that
+    /// Sends words to one node of home, and credits the answers. If requests wait for them, they also learn that there is no answer. A lease that
     /// is under way for a purse has an answer of its own. So has a word whose answer was lost: it is sent again, unless home is away.
-    async fn carry(&self, carried: &[Carried], end: &mut RoundEnd, is_waited_for: bool) {
+    async fn carry(&self, carried: &[PurseWord], end: &mut RoundEnd, is_waited_for: bool) {
         let sent = self.clock.now();
-        let first: Vec<(&Carried, HomeAnswer)> =
+        let first: Vec<(&PurseWord, HomeAnswer)> =
             carried.iter().filter_map(|one| Some((one, self.hooks.credited_first(&one.marked)?))).collect();
         if !first.is_empty() {
             self.credit(&first, sent, end, is_waited_for).await;
@@ -237,17 +237,15 @@ impl LeaseKeeper {
         }
     }
 
-    /// Notes which nodes of home have refused all of these words.
-    fn note_refusals(&self, carried: &[Carried], answers: &[Result<HomeAnswer, StoreError>]) {
+    /// Notes whether the node of home with the buckets of these purses has refused all of their words.
+    fn note_refusals(&self, carried: &[PurseWord], answers: &[Result<HomeAnswer, StoreError>]) {
+        let Some(node) = carried.first().map(|one| self.home.node_of(&one.purse.home_key())) else { return };
         let until = self.clock.now().plus(self.settings.lock().timeout);
         let mut refused_until = self.refused_until.lock();
-        let nodes = carried.iter().map(|one| self.home.node_of(&one.purse.home_key()));
-        let (refused, others): (Vec<_>, Vec<_>) =
-            nodes.zip(answers).partition(|(_, answer)| answer.is_err_and(StoreError::is_refusal));
-        refused_until.extend(refused.into_iter().map(|(node, _)| (node, until)));
-        for (node, _) in others {
-            refused_until.remove(&node);
-        }
+        match answers.iter().all(|answer| answer.is_err_and(StoreError::is_refusal)) {
+            true => refused_until.insert(node, until),
+            false => refused_until.remove(&node),
+        };
     }
 
     /// Whether the node of home with the bucket of this purse has just refused words.
@@ -258,12 +256,12 @@ impl LeaseKeeper {
 
     async fn credit(
         &self,
-        answered: &[(&Carried, HomeAnswer)],
+        answered: &[(&PurseWord, HomeAnswer)],
         sent: Timestamp,
         end: &mut RoundEnd,
         is_waited_for: bool,
     ) {
-        let act = |(one, answer): &(&Carried, HomeAnswer)| {
+        let act = |(one, answer): &(&PurseWord, HomeAnswer)| {
             let wanted = self.asked.lock().wanted(&one.purse.key);
             let (answer, mark) = self.hooks.credited(self.for_purse(*answer), one.marked.mark);
             (one.purse, PurseAct::Credit { answer, mark, wanted })
@@ -305,7 +303,7 @@ impl LeaseKeeper {
         answer
     }
 
-    fn report(&self, one: &Carried, answer: &HomeAnswer, is_credited: bool) {
+    fn report(&self, one: &PurseWord, answer: &HomeAnswer, is_credited: bool) {
         let tag = one.purse.tag;
         match *answer {
             HomeAnswer::Answer { kind: WordKind::Lease, given, .. } if given > Cost::default() => {
